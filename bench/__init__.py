@@ -1,0 +1,1 @@
+"""Benchmarks: ratios of interleaved runs, printed as tables and written as JSON; never a test's verdict."""

@@ -1,0 +1,132 @@
+"""What a run found: figures of each variant, comparisons against goals, and what is missing and why."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from bench.interleaving import Figure, InterleavedRun, Ratio
+from bench.quantiles import median, quantile
+from bench.variant import BurstResult
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One variant over all its bursts.
+
+    Rates, CPU and cores are medians of the bursts; latencies are of all operations together; memory is the
+    greatest seen.
+    """
+
+    variant: str
+    bursts: int
+    operations: int
+    failures: int
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    cpu_ms: float
+    cores: float
+    rss_kib: int
+
+
+def summarize(variant: str, bursts: Sequence[BurstResult]) -> Summary:
+    """The figures of one variant; it must have had at least one burst."""
+    latencies = [latency for burst in bursts for latency in burst.latencies_ms]
+    return Summary(
+        variant=variant,
+        bursts=len(bursts),
+        operations=sum(burst.operations for burst in bursts),
+        failures=sum(burst.failures for burst in bursts),
+        rate=median(burst.rate for burst in bursts),
+        p50_ms=quantile(latencies, 0.5),
+        p99_ms=quantile(latencies, 0.99),
+        cpu_ms=median(burst.cpu_ms for burst in bursts),
+        cores=median(burst.cores for burst in bursts),
+        rss_kib=max(burst.server_rss_kib for burst in bursts),
+    )
+
+
+class Verdict(StrEnum):
+    """How a comparison stands to its goal."""
+
+    STRETCH = "stretch goal met"
+    MET = "met"
+    MISSED = "missed"
+    NO_GOAL = "no goal"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A ratio of two variants in the same rounds, and the goal it is held against (greater is better)."""
+
+    name: str
+    ratio: Ratio
+    bound: float | None = None
+    stretch: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.bound is None:
+            return Verdict.NO_GOAL
+        if self.stretch is not None and self.ratio.median >= self.stretch:
+            return Verdict.STRETCH
+        return Verdict.MET if self.ratio.median >= self.bound else Verdict.MISSED
+
+
+@dataclass(slots=True)
+class Section:
+    """One workload: its variants, its comparisons, and what to know when reading them."""
+
+    title: str
+    operation: str
+    summaries: list[Summary] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, run: InterleavedRun, names: Sequence[str]) -> None:
+        """Takes over the figures of these variants, and the reasons of those that are missing."""
+        for name in names:
+            bursts = run.bursts(name)
+            if bursts:
+                self.summaries.append(summarize(name, bursts))
+            if name in run.absent:
+                self.absent[name] = run.absent[name]
+
+    def compare(
+        self,
+        run: InterleavedRun,
+        name: str,
+        pair: tuple[str, str],
+        figure: Figure,
+        *,
+        bound: float | None = None,
+        stretch: float | None = None,
+    ) -> None:
+        """Adds the ratio of the first variant's figure to the second's, unless they never met in a round."""
+        ratio = run.ratio(*pair, figure)
+        if ratio is not None:
+            self.comparisons.append(Comparison(name, ratio, bound, stretch))
+
+
+@dataclass(slots=True)
+class Report:
+    """A whole run."""
+
+    title: str
+    machine: dict[str, str | int | float]
+    sections: list[Section] = field(default_factory=list)
+
+    def to_json(self) -> bytes:
+        """The report as indented JSON; figures that do not exist (NaN, infinity) become null."""
+        return orjson.dumps(self._document(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+    def _document(self) -> dict[str, Any]:
+        document = asdict(self)
+        for section, written in zip(self.sections, document["sections"], strict=True):
+            for comparison, entry in zip(section.comparisons, written["comparisons"], strict=True):
+                entry["verdict"] = comparison.verdict.value
+        return document

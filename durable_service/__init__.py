@@ -1,0 +1,1 @@
+"""A durable task store with a conscience: leases, an effect ledger and bound approvals."""

@@ -1,0 +1,1 @@
+"""Client library of the relay: keys, envelopes, and the two parties that use them."""

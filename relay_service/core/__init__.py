@@ -1,0 +1,1 @@
+"""Pure rules of the relay: no input or output, no clock, no transport."""

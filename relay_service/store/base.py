@@ -1,0 +1,190 @@
+"""The routing store: a port whose every method is one decision together with its write.
+
+A store owns the only clock that decides; callers pass durations. Each operation first
+lets time pass (lapsed windows, leases and deadlines count before anything else), then
+decides and writes in one atomic step, then tells its listeners what changed. What does
+not happen is answered by a `Refusal` value.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay_service.core.identity import PublicIdentity
+from relay_service.core.model import (
+    Change,
+    Disposition,
+    GrantedJob,
+    JobKey,
+    JobStub,
+    LeaseRef,
+    Notice,
+    Presence,
+    Refusal,
+    ReleaseReason,
+    RoutedJob,
+    Route,
+    SealedEnvelope,
+    Swept,
+    Verdict,
+)
+
+Listener = Callable[[Change], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """What a device asks for.
+
+    Attributes:
+        routes: the (site, owner) pairs it may run for at this instant.
+        kinds: the kinds it advertises in this very claim.
+        maximum: most jobs to grant; the per-device lease cap also applies.
+        lease_ms: length of each lease.
+        request_id: repeats return the same grants while their leases are held.
+    """
+
+    runner_id: str
+    owner: str
+    device: PublicIdentity
+    routes: frozenset[Route]
+    kinds: frozenset[str]
+    maximum: int
+    lease_ms: int
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The job as it stands; `created` is False for a repeat, which changes nothing."""
+
+    job: RoutedJob
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """`accepted` for the first result; `duplicate` for the finisher's repeat of it."""
+
+    accepted: bool
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TooLate:
+    """A refused seal, with the state that the job was found in."""
+
+    refusal: Refusal
+    was: RoutedJob | None = None
+
+
+class RoutingStore(Protocol):
+    """Jobs, leases, inboxes and presence of one relay."""
+
+    async def now(self) -> int:
+        """The store's clock, epoch ms: the only one that decides."""
+
+    async def enqueue(self, site_id: str, stub: JobStub) -> Enqueued | Refusal:
+        """Adds a job; a known (site, id) is returned unchanged, whatever its state.
+
+        Returns:
+            `Refusal.QUOTA_EXCEEDED` when the site has too many unfinished jobs.
+        """
+
+    async def job(self, site_id: str, job_id: str) -> RoutedJob | None:
+        """Point read, scoped by site."""
+
+    async def jobs(self) -> Sequence[RoutedJob]:
+        """Every job; for operators only."""
+
+    async def awaiting(self, site_id: str) -> Sequence[RoutedJob]:
+        """Jobs of a site that wait for their payload, cancelled ones left out."""
+
+    async def finished(self, site_id: str) -> Sequence[RoutedJob]:
+        """Jobs of a site whose result is kept; reading acknowledges nothing."""
+
+    async def claim(self, request: ClaimRequest) -> Sequence[GrantedJob]:
+        """Grants up to `maximum` jobs, fair between routes and in order within one."""
+
+    async def take_payload(self, runner_id: str, lease: LeaseRef) -> SealedEnvelope | Refusal:
+        """Hands the payload over; repeatable while the job runs. Ends stickiness."""
+
+    async def complete(
+        self, runner_id: str, lease: LeaseRef, envelope: SealedEnvelope, disposition: Disposition
+    ) -> Completed | Refusal:
+        """Records the first result; a repeat by the finisher is a duplicate."""
+
+    async def release_leases(
+        self,
+        runner_id: str,
+        leases: Sequence[LeaseRef],
+        reason: ReleaseReason,
+        retry_after_ms: int | None = None,
+    ) -> Sequence[str]:
+        """Gives leases back; returns the job ids released. Unknown ones are skipped.
+
+        Args:
+            retry_after_ms: how long this runner is not asked again; at most 0 is no wait.
+        """
+
+    async def seal(
+        self, site_id: str, lease: LeaseRef, recipient_key_id: str, envelope: SealedEnvelope
+    ) -> RoutedJob | TooLate:
+        """Stores the payload for the very grant it was sealed to."""
+
+    async def cancel(self, site_id: str, job_id: str) -> bool:
+        """Withdraws a job; False when the site has no such job.
+
+        An unheld job ends at once. A held one gets no payload any more and its holder
+        is told until it acknowledges. A finished one keeps its result.
+        """
+
+    async def cancel_requests(self, runner_id: str) -> Sequence[LeaseRef]:
+        """Held, unfinished, cancelled jobs whose holder has not acknowledged."""
+
+    async def acknowledge_cancels(self, runner_id: str, leases: Sequence[LeaseRef]) -> None:
+        """The holder knows of these cancels; they are not announced again."""
+
+    async def renew_leases(
+        self, runner_id: str, leases: Sequence[LeaseRef], lease_ms: int
+    ) -> Sequence[Verdict]:
+        """One verdict per named lease, in order; held ones last `lease_ms` from now."""
+
+    async def held(self, runner_id: str) -> Sequence[GrantedJob]:
+        """Every unfinished job this runner holds."""
+
+    async def acknowledge(
+        self, site_id: str, job_ids: Sequence[str], notice_ids: Sequence[str] = ()
+    ) -> Sequence[str]:
+        """Settles finished jobs by id and other notices by notice id.
+
+        A settled result is forgotten and its job id is free again. Returns the ids that
+        were settled by this call or before it; unknown ones are left out.
+        """
+
+    async def notices(self, site_id: str, after: int, limit: int) -> Sequence[Notice]:
+        """Unsettled rows of a site's inbox in order, those with a sequence above `after`."""
+
+    async def seen(self, presence: Presence) -> Presence:
+        """Records a device, stamped by the store's clock; replaces what was known."""
+
+    async def presence(self, runner_id: str) -> Presence | None:
+        """What is known of a device, None when unknown or not seen for an hour."""
+
+    async def everyone(self) -> Sequence[Presence]:
+        """Every device that presence knows."""
+
+    async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
+        """True the first time this caller presents this nonce within the time."""
+
+    async def sweep(self) -> Swept:
+        """Lets time pass and reports what it changed."""
+
+    async def next_due_ms(self) -> int | None:
+        """When `sweep` will next have something to do; None when never."""
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Calls `listener` for every change, in order; the answer ends that."""
+
+    async def close(self) -> None:
+        """Ends what the store holds open."""

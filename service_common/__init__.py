@@ -1,0 +1,1 @@
+"""What both services share: signing, verification, errors, clocks and serving."""

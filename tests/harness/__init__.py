@@ -1,0 +1,1 @@
+"""What tests need of the outside world: a bad network, real processes, and waiting without sleeping."""
