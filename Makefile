@@ -69,7 +69,7 @@ lint: $(INSTALLED) ## Check style, types and import rules
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/ruff format --check . || status=1; \
 	$(BIN)/mypy $(CHECKED) || status=1; \
-	$(BIN)/lint-imports || status=1; \
+	$(BIN)/lint-imports --no-cache || status=1; \
 	exit $$status
 
 proto: $(INSTALLED) ## Write the generated code and docs/errors.md anew

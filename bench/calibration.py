@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter
 
-from bench.quantiles import median
+from bench.quantiles import median, quantile
 
 _BLOCK = bytes(65536)
 _BLOCKS = 200
@@ -20,7 +20,7 @@ def fixed_work_ms() -> float:
 
 @dataclass(slots=True)
 class Steadiness:
-    """Timings of the fixed work; their spread bounds how far absolute figures can be trusted."""
+    """Timings of the fixed work; their spread tells how far absolute figures can be trusted."""
 
     timings_ms: list[float] = field(default_factory=list)
 
@@ -29,7 +29,8 @@ class Steadiness:
 
     @property
     def spread(self) -> float:
-        """Half the range of the timings as a share of their median."""
+        """Half the range of the middle 80 % of the timings, as a share of their median."""
         if not self.timings_ms:
             return 0.0
-        return (max(self.timings_ms) - min(self.timings_ms)) / 2 / median(self.timings_ms)
+        middle = quantile(self.timings_ms, 0.9) - quantile(self.timings_ms, 0.1)
+        return middle / 2 / median(self.timings_ms)

@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
 
+from bench.figures import Figure
 from bench.quantiles import paired_ratios, quantile
-from bench.variant import BurstResult, Variant, VariantFailed, VariantUnavailable
+from bench.variant import BurstResult, Variant, VariantFailedError, VariantUnavailableError
 
-Figure = Callable[[BurstResult], float]
 Progress = Callable[[str], None]
 # A variant that hangs must not hang the run.
 _START_SECONDS = 120.0
@@ -73,23 +73,21 @@ async def run_interleaved(
                 progress(f"round {number} of {rounds}: {variant.name}")
                 try:
                     bursts[variant.name] = await _bounded_burst(variant, burst_seconds)
-                except (VariantFailed, OSError) as failure:
+                except (VariantFailedError, OSError) as failure:
                     run.absent[variant.name] = f"broke down in round {number}: {_words(failure)}"
                     running.remove(variant)
             run.rounds.append(bursts)
     return run
 
 
-async def _starts(
-    variant: Variant, run: InterleavedRun, started: AsyncExitStack, progress: Progress
-) -> bool:
+async def _starts(variant: Variant, run: InterleavedRun, started: AsyncExitStack, progress: Progress) -> bool:
     progress(f"starting {variant.name}")
     # Registered first: a start that fails half way has left something behind that must be taken down.
     started.push_async_callback(variant.stop)
     try:
         async with asyncio.timeout(_START_SECONDS):
             await variant.start()
-    except (VariantUnavailable, VariantFailed, OSError) as failure:
+    except (VariantUnavailableError, VariantFailedError, OSError) as failure:
         run.absent[variant.name] = _words(failure)
         return False
     return True

@@ -38,7 +38,7 @@ def load_on_own_core() -> Iterator[bool]:
 
 
 def raise_open_file_limit() -> int:
-    """Lifts the soft limit of open files to the hard one, for this process and those it starts; returns it."""
+    """Lifts the limit of open files as far as it goes, for this process and those it starts; returns it."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = min(hard, _MOST_OPEN_FILES) if hard != resource.RLIM_INFINITY else _MOST_OPEN_FILES
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -1,7 +1,7 @@
 """Order statistics over measured figures."""
 
 from collections.abc import Iterable, Sequence
-from math import floor
+from math import floor, inf
 
 
 def quantile(values: Iterable[float], share: float) -> float:
@@ -29,7 +29,9 @@ def median(values: Iterable[float]) -> float:
 
 
 def paired_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
-    """Ratios of figures taken side by side; a pair with a zero or infinite member says nothing and is left out."""
+    """Ratios of figures taken side by side.
+
+    A pair with a zero, infinite or missing member says nothing about a ratio and is left out.
+    """
     pairs = zip(numerators, denominators, strict=True)
-    usable = [(above, below) for above, below in pairs if 0 < above < float("inf") and 0 < below < float("inf")]
-    return [above / below for above, below in usable]
+    return [above / below for above, below in pairs if 0 < above < inf and 0 < below < inf]

@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from bench.interleaving import Figure, InterleavedRun, Ratio
+from bench.figures import Figure
+from bench.interleaving import InterleavedRun, Ratio
 from bench.quantiles import median, quantile
 from bench.variant import BurstResult
 
@@ -78,10 +79,16 @@ class Comparison:
 
 @dataclass(slots=True)
 class Section:
-    """One workload: its variants, its comparisons, and what to know when reading them."""
+    """One workload: its variants, its comparisons, and what to know when reading them.
+
+    Attributes:
+        operation: what one operation is, in the singular.
+        latency_only: rates and costs say nothing here, and are left out of the table.
+    """
 
     title: str
     operation: str
+    latency_only: bool = False
     summaries: list[Summary] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)

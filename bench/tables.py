@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.report import Comparison, Report, Section, Verdict
+from bench.report import Comparison, Report, Section, Summary, Verdict
 
 _STYLES = {
     Verdict.STRETCH: "bold green",
@@ -18,7 +18,8 @@ _STYLES = {
 
 def print_report(report: Report, console: Console) -> None:
     console.rule(f"[bold]{escape(report.title)}")
-    console.print("  ".join(f"[dim]{escape(name)}[/] {value}" for name, value in report.machine.items()))
+    for name, value in report.machine.items():
+        console.print(f"[dim]{escape(name)}:[/] {value}")
     for section in report.sections:
         print_section(section, console)
 
@@ -36,7 +37,7 @@ def print_section(section: Section, console: Console) -> None:
 
 
 def figure_text(value: float, digits: int = 3) -> str:
-    """A figure with about this many significant digits and no exponent; a dash for one that does not exist."""
+    """A figure with about this many significant digits, no exponent; a dash if there is none."""
     if not isfinite(value):
         return "–"
     if value == 0:
@@ -48,19 +49,26 @@ def figure_text(value: float, digits: int = 3) -> str:
 def _measurements(section: Section) -> Table:
     table = Table(title=section.title, title_justify="left", title_style="bold")
     table.add_column("variant")
-    headings = (
-        f"{section.operation}s", "failed", f"{section.operation}s/s", "p50 ms", "p99 ms",
-        f"server CPU ms/{section.operation}", "server cores", "server MiB",
-    )  # fmt: skip
-    for heading in headings:
+    for heading in (f"{section.operation}s", "failed", "p50 ms", "p99 ms"):
         table.add_column(heading, justify="right")
+    if not section.latency_only:
+        table.caption = f"CPU ms, cores and MiB are the server's; CPU ms is for one {section.operation}"
+        for heading in ("a second", "CPU ms", "cores", "MiB"):
+            table.add_column(heading, justify="right")
     for summary in section.summaries:
-        failed = f"[bold red]{summary.failures:,}[/]" if summary.failures else "0"
-        figures = (summary.rate, summary.p50_ms, summary.p99_ms, summary.cpu_ms, summary.cores)
-        memory = f"{summary.rss_kib / 1024:,.0f}"
-        cells = (f"{summary.operations:,}", failed, *map(figure_text, figures), memory)
+        cells = _latency_cells(summary) + ([] if section.latency_only else _cost_cells(summary))
         table.add_row(escape(summary.variant), *cells)
     return table
+
+
+def _latency_cells(summary: Summary) -> list[str]:
+    failed = f"[bold red]{summary.failures:,}[/]" if summary.failures else "0"
+    return [f"{summary.operations:,}", failed, figure_text(summary.p50_ms), figure_text(summary.p99_ms)]
+
+
+def _cost_cells(summary: Summary) -> list[str]:
+    figures = (summary.rate, summary.cpu_ms, summary.cores, summary.rss_kib / 1024)
+    return [figure_text(figure) for figure in figures]
 
 
 def _comparisons(comparisons: list[Comparison]) -> Table:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class VariantUnavailable(Exception):
-    """A variant cannot run on this machine; the message says why, in words for the person who ran the bench."""
+class VariantUnavailableError(Exception):
+    """A variant cannot run on this machine; the message tells the person who ran the bench why."""
 
 
-class VariantFailed(Exception):
+class VariantFailedError(Exception):
     """A variant broke down under load; the message says how."""
 
 
@@ -64,7 +64,7 @@ class Variant(Protocol):
         """Bring the server up, connect, and warm up.
 
         Raises:
-            VariantUnavailable: it cannot run here; the others still can.
+            VariantUnavailableError: it cannot run here; the others still can.
         """
         ...
 
@@ -72,7 +72,7 @@ class Variant(Protocol):
         """Load the server for about this long and return when everything sent is answered or given up.
 
         Raises:
-            VariantFailed: the server is gone or refuses everything; the variant is dropped from the run.
+            VariantFailedError: the server is gone or refuses everything; the variant is dropped from the run.
         """
         ...
 

@@ -14,16 +14,19 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import compiler
 import grpc
 from google.protobuf import descriptor_pb2
+
+import compiler
 
 TARGET = compiler.PROTO_ROOT.parent / "docs" / "errors.md"
 ENUM = "ErrorReason"
 PREFIX = "ERROR_REASON_"
+DOMAIN = "sealwork.dev"
 STALE = 2
 
 _COMMENT = re.compile(r"Code: (?P<codes>[A-Z_]+(?: or [A-Z_]+)*)\. (?P<meaning>.+?) Client: (?P<client>.+)")
+_FIELD_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 _CODES = frozenset(code.name for code in grpc.StatusCode) - {"OK"}
 
 _INTRODUCTION = """\
@@ -113,7 +116,9 @@ def _section(file: descriptor_pb2.FileDescriptorProto, enum_index: int) -> str:
         if value.number != 0
     ]
     head = ["| Reason | Code | Meaning | What a client does |", "|---|---|---|---|"]
-    return "\n".join([f"## `{file.package}`", "", comments.get(enum_path, ""), "", *head, *rows, ""])
+    area = file.package.split(".")[1]
+    title = [f"## {area.capitalize()}", "", f"Package `{file.package}`, domain `{area}.{DOMAIN}`.", ""]
+    return "\n".join([*title, *head, *rows, ""])
 
 
 def _row(reason: Reason) -> str:
@@ -139,7 +144,7 @@ def _one_line(comment: str) -> str:
 
 def _cell(text: str) -> str:
     capital = text[:1].upper() + text[1:]
-    return capital.replace("|", "\\|")
+    return _FIELD_NAME.sub(r"`\g<0>`", capital).replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -85,7 +85,12 @@ class ManualClock:
             await asyncio.sleep(0)
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.call_later(seconds, lambda: woken.done() or woken.set_result(None))
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        timer = self.call_later(seconds, wake)
         try:
             await woken
         finally:
@@ -124,7 +129,7 @@ class ManualClock:
         await _settle()
 
     def stall(self, ms: int) -> None:
-        """Let `ms` milliseconds pass as on a blocked event loop: what falls due runs late, at the next advance."""
+        """Let `ms` milliseconds pass as on a blocked event loop: what falls due runs at the next advance."""
         self._now_us += ms * 1000
 
     def _pass(self, ms: int) -> Iterator[None]:

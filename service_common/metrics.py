@@ -17,7 +17,7 @@ from prometheus_client import (
 
 
 class Metrics:
-    """The metrics of one process, in a registry of its own so that two servers in one process do not clash."""
+    """The metrics of one server, in a registry of its own so that two in one process do not clash."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -25,7 +25,7 @@ class MemoryNonceLedger:
         return len(self._expiries)
 
     async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
-        """Record the nonce for `ttl_ms` milliseconds; False when the caller used it within its time to live."""
+        """Record the nonce for `ttl_ms` milliseconds; False when the caller has used it already."""
         now = self._clock.monotonic()
         self._forget_expired(now)
         key = (caller, nonce)

@@ -87,7 +87,7 @@ def _own_entries(metadata: Metadata) -> dict[str, str | bytes | None]:
     entries: dict[str, str | bytes | None] = {}
     for key, value in metadata:
         if key in _KEYS:
-            # Which of two values a proxy or a library would pick is anyone's guess, so a repeated one is none.
+            # Which of two values a proxy would pick is anyone's guess, so a repeated one is none.
             entries[key] = None if key in entries else value
     return entries
 

@@ -41,7 +41,7 @@ class RequestVerifier:
 
     The order of the checks is part of the protocol. Nothing is told about a caller before the signature has
     proved it: unknown and badly signed are one answer, in one time, and a stale request is refused as stale
-    whoever sent it. A nonce is used up only by a request whose signature held, or anyone could burn another's.
+    whoever sent it. A nonce is used up only by a request whose signature held, or anyone could burn it.
     """
 
     def __init__(self, keys: KeyDirectory, nonces: NonceLedger, clock: Clock) -> None:

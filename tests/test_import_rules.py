@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
+PACKAGES = ("relay_service", "service_common", "durable_service")
 PRIVATE_KEY_MODULES = ("nacl.public", "nacl.secret", "nacl.signing")
 MAY_HOLD_PRIVATE_KEYS = (
     "relay_service/client/",
@@ -19,11 +20,18 @@ MAY_HOLD_PRIVATE_KEYS = (
 def test_private_key_code_is_imported_by_clients_alone() -> None:
     offenders = [
         f"{name} imports {module}"
-        for name, module in _imports("relay_service", "service_common", "durable_service")
+        for name, module in _imports(*PACKAGES)
         if module.startswith(PRIVATE_KEY_MODULES) and not name.startswith(MAY_HOLD_PRIVATE_KEYS)
     ]
 
     assert offenders == []
+
+
+def test_every_folder_of_code_is_a_package() -> None:
+    # The linter of imports does not look into a folder without __init__.py, and says nothing.
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
 def test_the_rule_sees_every_form_of_import() -> None:

@@ -1,1 +1,1 @@
-"""Installs, runs and drives the published relay (HTTP, polling), the peer this project is measured against."""
+"""Installs, runs and drives the published relay, the peer this project is measured against."""

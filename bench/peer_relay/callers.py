@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 
 from bench.peer_relay.http import ConnectionPool
-from bench.peer_relay.wire import Party
-from bench.variant import VariantFailed
+from bench.peer_relay.party import Party
+from bench.variant import VariantFailedError
 
 PROTOCOL_VERSION = "2"
 _NO_LEASES: Sequence[Mapping[str, str]] = ()
 
 
-class Refused(VariantFailed):
+class RefusedError(VariantFailedError):
     """The relay refused a call."""
 
     def __init__(self, endpoint: str, status: int, body: bytes) -> None:
@@ -47,7 +47,7 @@ class _Caller:
         )
         status, answer = await self._pool.exchange(head.encode() + body)
         if status != 200:
-            raise Refused(endpoint, status, answer)
+            raise RefusedError(endpoint, status, answer)
         return orjson.loads(answer)
 
 

@@ -10,7 +10,7 @@ from bench.peer_relay.heartbeats import HEARTBEAT_SECONDS
 from bench.peer_relay.installation import Installation
 from bench.peer_relay.pair import JobLoad, Pair
 from bench.peer_relay.server import PeerServer, fixture
-from bench.variant import BurstResult, VariantFailed
+from bench.variant import BurstResult, VariantFailedError
 
 # The published client's waits after a claim, as shares of its heartbeat, the last repeated for ever.
 _LADDER = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -54,14 +54,14 @@ class PeerCancels:
             await pair.connect(self._server.port)
 
     async def burst(self, seconds: float) -> BurstResult:
-        """Cancels every daemon's job at an age drawn evenly from the given span, then waits for the last notice."""
+        """Cancels each daemon's job at an age drawn evenly from this span, then waits for the last notice."""
         meter = self._server.meter()
         started = perf_counter()
         found = await asyncio.gather(*(self._cancelled_job(pair, seconds) for pair in self._pairs))
         elapsed = perf_counter() - started
         latencies = [latency for latency in found if latency is not None]
         if not latencies:
-            raise VariantFailed("not one cancel was reported")
+            raise VariantFailedError("not one cancel was reported")
         failures = len(found) - len(latencies)
         return BurstResult(len(latencies), latencies, meter.cpu_seconds(), meter.rss_kib(), elapsed, failures)
 
@@ -81,7 +81,7 @@ class PeerCancels:
             at = await asyncio.wait_for(told, _PATIENCE_SECONDS)
         except TimeoutError:
             return None
-        await pair.abandon(job_id, lease_id)
+        await pair.report_cancelled(job_id, lease_id)
         return (at - cancelled) * 1000
 
     async def _until_told(self, held: _Held) -> float:

@@ -8,54 +8,69 @@ from itertools import islice
 from random import Random
 from time import perf_counter
 
-from bench.peer_relay.callers import DeviceCaller
+from bench.peer_relay.callers import SiteCaller
 from bench.peer_relay.http import ConnectionPool
 from bench.peer_relay.installation import Installation
-from bench.peer_relay.server import PeerServer, fixture, new_party
-from bench.peer_relay.wire import Party
-from bench.variant import BurstResult, VariantFailed
+from bench.peer_relay.pair import JobLoad, Pair
+from bench.peer_relay.party import new_party
+from bench.peer_relay.server import PeerServer, fixture
+from bench.variant import BurstResult, VariantFailedError
 
 HEARTBEAT_SECONDS = 10.0
 _LATE_SECONDS = 5.0
 _AT_ONCE = 64
+# Jobs outlast the longest run.
+_LOAD = JobLoad(payload_bytes=256, deadline_ms=3_600_000)
 
 
 @dataclass(slots=True)
 class _Device:
-    party: Party
+    pair: Pair
     # Seconds until its next heartbeat, carried from one burst to the next.
     due_in: float
-    caller: DeviceCaller | None = None
+    leases: list[dict[str, str]] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
 
     async def beat(self) -> None:
-        assert self.caller is not None
         sent = perf_counter()
-        await self.caller.heartbeat()
+        await self.pair.device.heartbeat(self.leases)
         self.latencies.append((perf_counter() - sent) * 1000)
+
+    async def take_job(self) -> None:
+        job_id, lease_id = await self.pair.begin()
+        self.leases = [{"jobId": job_id, "leaseId": lease_id}]
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Devices of as many owners, all of one site; busy ones run a job each and renew its lease."""
+
+    devices: int
+    busy: bool = False
 
 
 class PeerHeartbeats:
-    """Variant: idle devices at their real pace, on a connection each.
+    """Variant: devices that keep in touch at their real pace, on a connection each.
 
-    Only the heartbeats are sent. The published client also claims once a heartbeat; leaving that out favours
-    the peer.
+    Only the heartbeats are sent. The published client also claims once a heartbeat while it has room for a
+    job; leaving that out favours the peer.
     """
 
-    def __init__(self, name: str, installation: Installation, devices: int, seed: int = 1) -> None:
+    def __init__(self, name: str, installation: Installation, fleet: Fleet, seed: int = 1) -> None:
         self.name = name
         self._server = PeerServer(installation)
+        self._fleet = fleet
         self._random = Random(seed)
-        self._devices = list(self._new_devices(devices))
+        self._site_party = new_party("site-1", self._random)
+        self._site: SiteCaller | None = None
+        self._devices = [self._new_device(number) for number in range(fleet.devices)]
 
     async def start(self) -> None:
-        site = new_party("site-1", self._random)
-        owned = [(f"owner-{number}", "site-1", device.party) for number, device in enumerate(self._devices)]
-        await self._server.start(fixture([site], owned))
+        owned = [(device.pair.owner, "site-1", device.pair.device_party) for device in self._devices]
+        await self._server.start(fixture([self._site_party], owned))
+        self._site = SiteCaller(self._site_party, await ConnectionPool.open(self._server.port, _AT_ONCE))
         for group in _groups(self._devices, _AT_ONCE):
-            await asyncio.gather(*(self._connect(device) for device in group))
-            # The first heartbeat costs the peer more than any later one: it finds the device and records it.
-            await asyncio.gather(*(device.beat() for device in group))
+            await asyncio.gather(*(self._bring_up(device) for device in group))
         for device in self._devices:
             device.latencies.clear()
 
@@ -75,22 +90,25 @@ class PeerHeartbeats:
         for device in self._devices:
             device.latencies.clear()
         if not latencies:
-            raise VariantFailed("not one heartbeat was answered")
+            raise VariantFailedError("not one heartbeat was answered")
         return BurstResult(len(latencies), latencies, cpu, rss, elapsed, len(late))
 
     async def stop(self) -> None:
         for device in self._devices:
-            if device.caller is not None:
-                device.caller.close()
+            device.pair.close()
         await self._server.stop()
 
-    def _new_devices(self, count: int) -> Iterator[_Device]:
-        for number in range(count):
-            # Spread evenly from the start, as devices that began at different times are.
-            yield _Device(new_party(f"runner-{number}", self._random), self._random.uniform(0, HEARTBEAT_SECONDS))
+    def _new_device(self, number: int) -> _Device:
+        pair = Pair(f"owner-{number}", _LOAD, self._random, self._site_party)
+        # Spread evenly from the start, as devices that began at different times are.
+        return _Device(pair, self._random.uniform(0, HEARTBEAT_SECONDS))
 
-    async def _connect(self, device: _Device) -> None:
-        device.caller = DeviceCaller(device.party, await ConnectionPool.open(self._server.port))
+    async def _bring_up(self, device: _Device) -> None:
+        await device.pair.connect(self._server.port, self._site)
+        # The first heartbeat costs the peer more than any later one: it finds the device and records it.
+        await device.beat()
+        if self._fleet.busy:
+            await device.take_job()
 
     async def _keep_in_touch(self, device: _Device, until: float) -> None:
         while perf_counter() + device.due_in < until:
@@ -104,10 +122,9 @@ class PeerHeartbeats:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        assert device.caller is not None
         # The late answer may still arrive, and must not be taken for that of a later heartbeat.
-        device.caller.close()
-        await self._connect(device)
+        device.pair.device.close()
+        await device.pair.connect(self._server.port, self._site)
         device.due_in = self._random.uniform(0, HEARTBEAT_SECONDS)
 
 

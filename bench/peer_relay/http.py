@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, cast
 
-from bench.variant import VariantFailed
+from bench.variant import VariantFailedError
 
 _END_OF_HEAD = b"\r\n\r\n"
 _LENGTH = b"content-length:"
@@ -32,10 +32,10 @@ class Connection(asyncio.Protocol):
         """Sends a whole request and returns the status and body of its answer.
 
         Raises:
-            VariantFailed: the server closed the connection.
+            VariantFailedError: the server closed the connection.
         """
         if self._transport is None or self._transport.is_closing():
-            raise VariantFailed("the peer closed a connection")
+            raise VariantFailedError("the peer closed a connection")
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._answer
@@ -45,12 +45,13 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # A stream's transport is always this kind; uvloop's does not inherit from it.
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(VariantFailed(f"the peer closed a connection: {exc or 'end of stream'}"))
+            reason = f"the peer closed a connection: {exc or 'end of stream'}"
+            self._answer.set_exception(VariantFailedError(reason))
 
     def data_received(self, data: bytes) -> None:
         self._received += data

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from bench.variant import VariantUnavailable
+from bench.variant import VariantUnavailableError
 
 SOURCE = Path(__file__).parent.parent / "peer"
 DESTINATION = Path(__file__).parent.parent / ".peer"
-_INPUTS = ("package.json", "package-lock.json", "server.mjs")
+_SCRIPT = "server.mjs"
+_INPUTS = ("package.json", "package-lock.json")
 _STAMP = "installed.sha256"
 _INSTALL_SECONDS = 240.0
 _OLDEST_NODE = (22, 14)
@@ -35,15 +36,17 @@ async def ensure_installed(destination: Path = DESTINATION, source: Path = SOURC
     """The installed peer, installing it first where that has not been done for these very inputs.
 
     Raises:
-        VariantUnavailable: npm is missing, or the installation failed.
+        VariantUnavailableError: npm is missing, or the installation failed.
     """
     digest = sha256(b"".join((source / name).read_bytes() for name in _INPUTS)).hexdigest()
     stamp = destination / _STAMP
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != digest:
         await _install(destination, source)
         stamp.write_text(digest, encoding="utf-8")
+    # Copied, not run in place: Node looks for packages from where the script lies.
+    script = shutil.copyfile(source / _SCRIPT, destination / _SCRIPT)
     node, version = await _usable_node(destination)
-    return Installation(node, destination / "server.mjs", version)
+    return Installation(node, script, version)
 
 
 def node_version(text: str) -> tuple[int, int]:
@@ -56,19 +59,23 @@ def node_version(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-async def _install(destination: Path, source: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise VariantUnavailable("npm is not on the PATH, so the published relay cannot be installed")
+def _prepare(destination: Path, source: Path) -> None:
     destination.mkdir(parents=True, exist_ok=True)
     # The folder ignores itself: nothing in it belongs to the project.
     (destination / ".gitignore").write_text("*\n", encoding="utf-8")
     for name in _INPUTS:
         shutil.copyfile(source / name, destination / name)
+
+
+async def _install(destination: Path, source: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise VariantUnavailableError("npm is not on the PATH, so the published relay cannot be installed")
+    _prepare(destination, source)
     arguments = ("ci", "--prefix", str(destination), "--no-audit", "--no-fund", "--loglevel=error")
     status, output = await _run(npm, *arguments, directory=destination, seconds=_INSTALL_SECONDS)
     if status != 0:
-        raise VariantUnavailable(f"npm could not install the published relay: {_last_lines(output)}")
+        raise VariantUnavailableError(f"npm could not install the published relay: {_last_lines(output)}")
 
 
 async def _usable_node(destination: Path) -> tuple[Path, str]:
@@ -81,7 +88,7 @@ async def _usable_node(destination: Path) -> tuple[Path, str]:
         if status == 0 and node_version(output) >= _OLDEST_NODE:
             return candidate, output.strip()
     wanted = ".".join(map(str, _OLDEST_NODE))
-    raise VariantUnavailable(f"the published relay needs Node {wanted} or later, and none was installed or found")
+    raise VariantUnavailableError(f"it needs Node {wanted} or later, and none was installed or found")
 
 
 async def _run(program: str, *arguments: str, directory: Path, seconds: float) -> tuple[int, str]:

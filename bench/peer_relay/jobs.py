@@ -4,12 +4,12 @@ import asyncio
 from random import Random
 from time import perf_counter
 
-from bench.peer_relay.callers import Refused
+from bench.peer_relay.callers import RefusedError
 from bench.peer_relay.installation import Installation
 from bench.peer_relay.pair import JobLoad, Pair
 from bench.peer_relay.server import PeerServer, fixture
-from bench.peer_relay.wire import EnvelopeError
-from bench.variant import BurstResult, VariantFailed
+from bench.variant import BurstResult, VariantFailedError
+from relay_service.client.envelope import EnvelopeRefused
 
 
 class PeerJobs:
@@ -38,7 +38,7 @@ class PeerJobs:
         latencies = [latency for worked, _failed in outcomes for latency in worked]
         failures = sum(failed for _worked, failed in outcomes)
         if not latencies:
-            raise VariantFailed("not one job came through")
+            raise VariantFailedError("not one job came through")
         return BurstResult(len(latencies), latencies, meter.cpu_seconds(), meter.rss_kib(), elapsed, failures)
 
     async def stop(self) -> None:
@@ -52,7 +52,7 @@ class PeerJobs:
         while perf_counter() < until:
             try:
                 worked, failed = await pair.cycle()
-            except (Refused, EnvelopeError):
+            except (RefusedError, EnvelopeRefused):
                 worked, failed = [], self._load.in_flight
             latencies += worked
             failures += failed

@@ -1,25 +1,25 @@
-"""One site and its device on the published relay: a job's seven calls, sealed, signed and checked at both ends."""
+"""One site and its device on the published relay, and the calls that take a job from one to the other."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
 from typing import Any
 from uuid import UUID
 
-import orjson
-
 from bench.peer_relay.callers import DeviceCaller, SiteCaller, now_ms
 from bench.peer_relay.http import ConnectionPool
-from bench.peer_relay.server import new_party
-from bench.peer_relay.wire import ENVELOPE_MAX_AGE_MS, EnvelopeError, Party, Route, decode, open_envelope, seal
-from bench.prompts import answer_to, new_prompt
+from bench.peer_relay.legs import Legs
+from bench.peer_relay.party import Party, new_party
+from bench.prompts import new_prompt
+
+_SMALL_CHARACTERS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class JobLoad:
-    """How the cycles are driven.
+    """How jobs are driven.
 
     Attributes:
         payload_bytes: size of each prompt, and of each answer.
@@ -35,7 +35,7 @@ class JobLoad:
     deadline_ms: int = 3_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Job:
     id: str
     prompt: str
@@ -43,46 +43,60 @@ class _Job:
 
 
 class Pair:
-    """One site and the one device that works for it, taking jobs through all seven calls in lockstep.
+    """A site, and one device that works for it, both in lockstep.
 
     Lockstep spares the peer every poll in vain: each side calls exactly when there is something to get.
+    The site is the pair's own unless one is given.
     """
 
-    def __init__(self, owner: str, load: JobLoad, random: Random) -> None:
+    site: SiteCaller
+    device: DeviceCaller
+
+    def __init__(self, owner: str, load: JobLoad, random: Random, site: Party | None = None) -> None:
         self.owner = owner
-        self.site_party: Party = new_party(f"site-{owner}", random)
-        self.device_party: Party = new_party(f"runner-{owner}", random)
+        self.site_party = site or new_party(f"site-{owner}", random)
+        self.device_party = new_party(f"runner-{owner}", random)
+        self._legs = Legs(self.site_party, self.device_party)
         self._load = load
         self._random = random
-        self._site: SiteCaller
-        self._device: DeviceCaller
 
-    async def connect(self, port: int) -> None:
+    async def connect(self, port: int, site: SiteCaller | None = None) -> None:
+        """Opens the connections of the device, and of the site where no connected one is given."""
         size = self._load.in_flight
-        self._site = SiteCaller(self.site_party, await ConnectionPool.open(port, size))
-        self._device = DeviceCaller(self.device_party, await ConnectionPool.open(port, size))
-
-    def close(self) -> None:
-        for caller in ("_site", "_device"):
-            if hasattr(self, caller):
-                getattr(self, caller).close()
+        self.site = site or SiteCaller(self.site_party, await ConnectionPool.open(port, size))
+        self.device = DeviceCaller(self.device_party, await ConnectionPool.open(port, size))
 
     async def cycle(self) -> tuple[list[float], int]:
         """One batch of jobs from enqueue to checked answer: latencies in ms, and how many failed."""
-        jobs = [self._new_job() for _ in range(self._load.in_flight)]
-        await asyncio.gather(*(self._site.enqueue(self._stub(job)) for job in jobs))
-        known, waiting = {job.id for job in jobs}, len(jobs)
+        jobs = {job.id: job for job in (self._new_job() for _ in range(self._load.in_flight))}
+        await asyncio.gather(*(self.site.enqueue(self._stub(job)) for job in jobs.values()))
+        waiting = len(jobs)
         while waiting:
             # The peer grants an owner no more than two jobs that are not sealed yet.
-            claimed = await self._device.claim(waiting)
-            if not claimed:
+            leases = await self._claim_and_seal(jobs, waiting)
+            if not leases:
                 break
-            await self._seal_all(jobs)
-            # A batch that failed leaves jobs behind; they are claimed too, and left to expire.
-            ours = [job for job in claimed if job["id"] in known]
-            await asyncio.gather(*(self._run(job["id"], job["lease"]["id"]) for job in ours))
-            waiting -= len(ours)
-        return await self._collect(jobs)
+            await asyncio.gather(*(self._run(job_id, lease_id) for job_id, lease_id in leases.items()))
+            waiting -= len(leases)
+        return await self._collect(list(jobs.values()))
+
+    async def begin(self) -> tuple[str, str]:
+        """Takes one job to where the device has its payload and runs it: job id and lease id."""
+        job = self._new_job()
+        await self.site.enqueue(self._stub(job))
+        leases = await self._claim_and_seal({job.id: job}, 1)
+        await self.device.fetch(job.id, leases[job.id])
+        return job.id, leases[job.id]
+
+    async def report_cancelled(self, job_id: str, lease_id: str) -> None:
+        """Ends a job that was begun, as a device does that has been told to stop."""
+        envelope = self._legs.outcome(job_id, {"outcome": "canceled"})
+        await self.device.result(job_id, lease_id, envelope, "canceled")
+
+    def close(self) -> None:
+        for caller in (getattr(self, "site", None), getattr(self, "device", None)):
+            if caller is not None:
+                caller.close()
 
     def _new_job(self) -> _Job:
         identifier = str(UUID(bytes=self._random.randbytes(16), version=4))
@@ -93,63 +107,34 @@ class Pair:
             "id": job.id,
             "kind": "llm.generate",
             "owner": self.owner,
-            "site": self.site_party.key_id,
+            "site": self.site_party.keys.key_id,
             "audience": "private",
-            "sizeClass": "small" if self._load.payload_bytes <= 4_000 else "large",
+            "sizeClass": "small" if len(job.prompt) <= _SMALL_CHARACTERS else "large",
             "streaming": False,
             "deadlineAt": now_ms() + self._load.deadline_ms,
         }
 
-    async def _seal_all(self, jobs: Iterable[_Job]) -> None:
-        prompts = {job.id: job.prompt for job in jobs}
-        sealed = []
-        for pending in await self._site.pending():
-            if pending["jobId"] not in prompts:
-                continue
-            recipient = decode(pending["device"]["encryption"])
-            route = self._route(pending["jobId"], "payload")
-            plaintext = orjson.dumps({"prompt": prompts[pending["jobId"]]}).decode()
-            envelope = seal(route, self.site_party, recipient, plaintext, now_ms() + ENVELOPE_MAX_AGE_MS)
-            sealed.append(self._site.payload(pending["jobId"], envelope))
-        await asyncio.gather(*sealed)
+    async def _claim_and_seal(self, jobs: Mapping[str, _Job], most: int) -> dict[str, str]:
+        claimed = await self.device.claim(most)
+        pending = await self.site.pending() if claimed else []
+        # A batch that failed leaves jobs behind. They turn up here too, and are left to expire.
+        envelopes = {
+            entry["jobId"]: self._legs.payload(entry["jobId"], jobs[entry["jobId"]].prompt, entry["device"])
+            for entry in pending
+            if entry["jobId"] in jobs
+        }
+        await asyncio.gather(*(self.site.payload(job_id, sealed) for job_id, sealed in envelopes.items()))
+        return {entry["id"]: entry["lease"]["id"] for entry in claimed if entry["id"] in envelopes}
 
     async def _run(self, job_id: str, lease_id: str) -> None:
-        envelope = await self._device.fetch(job_id, lease_id)
-        route = self._route(job_id, "payload")
-        plaintext = open_envelope(route, envelope, self.device_party, self.site_party.identity_public)
-        answer = answer_to(orjson.loads(plaintext)["prompt"])
-        outcome = {
-            "outcome": {"outcome": "ok", "text": answer},
-            "ran": {"model": "bench", "backendClass": "http", "durationMs": 0, "stop": "end", "stopReported": True},
-        }
-        sealed = seal(
-            self._route(job_id, "result"),
-            self.device_party,
-            self.site_party.encryption_public,
-            orjson.dumps(outcome).decode(),
-            now_ms() + ENVELOPE_MAX_AGE_MS,
-        )
-        await self._device.result(job_id, lease_id, sealed, "ok")
+        payload = await self.device.fetch(job_id, lease_id)
+        await self.device.result(job_id, lease_id, self._legs.answer(job_id, payload), "ok")
 
     async def _collect(self, jobs: Sequence[_Job]) -> tuple[list[float], int]:
-        finished = {entry["jobId"]: entry for entry in await self._site.results()}
-        latencies = []
-        for job in jobs:
-            if job.id in finished and self._answered_rightly(job, finished[job.id]):
-                latencies.append((perf_counter() - job.started) * 1000)
+        finished = {entry["jobId"]: entry for entry in await self.site.results()}
+        latencies = [
+            (perf_counter() - job.started) * 1000
+            for job in jobs
+            if job.id in finished and self._legs.is_right(job.id, job.prompt, finished[job.id])
+        ]
         return latencies, len(jobs) - len(latencies)
-
-    def _answered_rightly(self, job: _Job, finished: dict[str, Any]) -> bool:
-        route = self._route(job.id, "result")
-        try:
-            sealed = finished["envelope"]
-            plaintext = open_envelope(route, sealed, self.site_party, self.device_party.identity_public)
-        except EnvelopeError:
-            return False
-        outcome = orjson.loads(plaintext)["outcome"]
-        return bool(finished["disposition"] == "ok" and outcome["text"] == answer_to(job.prompt))
-
-    def _route(self, job_id: str, direction: str) -> Route:
-        site, device = self.site_party.key_id, self.device_party.key_id
-        sender, recipient = (site, device) if direction == "payload" else (device, site)
-        return Route(job_id, sender, recipient, direction)

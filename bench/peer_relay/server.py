@@ -6,25 +6,19 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
 
 from bench.peer_relay.installation import Installation
-from bench.peer_relay.wire import Party
+from bench.peer_relay.party import Party
 from bench.placement import pinned
 from bench.process_stats import ServerMeter
-from bench.variant import VariantUnavailable
+from bench.variant import VariantUnavailableError
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
-
-
-def new_party(caller_id: str, random: Random) -> Party:
-    """A party with keys of its own. Its secrets protect nothing: they live for one run on loopback."""
-    return Party.from_seeds(caller_id, random.randbytes(32), random.randbytes(32))
 
 
 def fixture(sites: Sequence[Party], devices: Sequence[tuple[str, str, Party]]) -> dict[str, Any]:
@@ -34,10 +28,10 @@ def fixture(sites: Sequence[Party], devices: Sequence[tuple[str, str, Party]]) -
         devices: owner, site id, and the device itself.
     """
     return {
-        "sites": [{"siteId": site.caller_id, "site": site.public_identity()} for site in sites],
+        "sites": [{"siteId": site.caller_id, "site": site.keys.public.to_json()} for site in sites],
         "consents": [{"owner": owner, "siteId": site_id} for owner, site_id, _device in devices],
         "devices": [
-            {"owner": owner, "runnerId": device.caller_id, "device": device.public_identity()}
+            {"owner": owner, "runnerId": device.caller_id, "device": device.keys.public.to_json()}
             for owner, _site_id, device in devices
         ],
     }
@@ -56,7 +50,7 @@ class PeerServer:
         """Starts the process and waits until it listens.
 
         Raises:
-            VariantUnavailable: it did not come up; the message holds the end of what it printed.
+            VariantUnavailableError: it did not come up; the message holds the end of what it printed.
         """
         self._folder = TemporaryDirectory(prefix="bench-peer-")
         path = Path(self._folder.name) / "fixture.json"
@@ -93,7 +87,7 @@ class PeerServer:
         except (TimeoutError, ValueError, KeyError) as error:
             said = self._errors().read_text(encoding="utf-8", errors="replace").strip()[-300:]
             reason = f"the published relay did not start: {said or 'it said nothing'}"
-            raise VariantUnavailable(reason) from error
+            raise VariantUnavailableError(reason) from error
 
     def _errors(self) -> Path:
         assert self._folder is not None

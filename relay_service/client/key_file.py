@@ -79,13 +79,14 @@ def write_key_file(path: Path, stored: StoredKeys, *, overwrite: bool) -> None:
         OSError: The file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    _write_new(temporary, _document(stored))
     try:
+        _write_new(temporary, _document(stored))
         if overwrite:
             temporary.replace(path)
         else:
             _place_new(temporary, path)
     finally:
+        # Also after a write that failed half-way: what it left would be a copy of the private keys.
         temporary.unlink(missing_ok=True)
     _flush_folder(path.parent)
 

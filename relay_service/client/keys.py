@@ -13,6 +13,8 @@ from relay_service.client.key_file import KeyFileError, StoredKeys, read_key_fil
 from relay_service.core.identity import PublicIdentity, binding_bytes, key_id
 from service_common.signing import Signer
 
+__all__ = ["KeyFileError", "Keys"]
+
 SECRET_BYTES = 32
 
 

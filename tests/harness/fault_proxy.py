@@ -4,14 +4,12 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+# Up is from the client to the server.
 Direction = Literal["up", "down"]
-"""`up` is from the client to the server."""
-
-_OPPOSITE: dict[Direction, Direction] = {"up": "down", "down": "up"}
 # Small, here and in the kernel, so that a peer that stops reading is soon felt by the sender.
 _CHUNK_BYTES = 4 * 1024
 _CHUNKS_UNDER_WAY = 64
@@ -23,31 +21,16 @@ _RST_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass
 class Lane:
-    """One direction over all connections: its counters, and the faults that `FaultProxy` sets.
-
-    Attributes:
-        received_bytes: Taken from the senders, those dropped included.
-        delivered_bytes: Handed on to the receivers.
-        dropped_bytes: Lost for good.
-        data_frames: HTTP/2 DATA frames among those received; meaningless for other protocols and under TLS.
-    """
+    """One direction over all connections: its counters, and the faults that `FaultProxy` sets."""
 
     received_bytes: int = 0
     delivered_bytes: int = 0
     dropped_bytes: int = 0
+    # Of HTTP/2, among what was received; meaningless for other protocols and under TLS.
     data_frames: int = 0
     delay_seconds: float = 0.0
     bytes_per_second: int | None = None
     flowing: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass(frozen=True)
-class IdleRule:
-    """What `FaultProxy.idle_timeout` was told."""
-
-    seconds: float
-    only_data_frames: bool
-    each_way: bool
 
 
 class FaultProxy:
@@ -74,7 +57,9 @@ class FaultProxy:
         self.live: set[_Connection] = set()
         self.connecting = asyncio.Event()
         self.dropping: frozenset[Direction] = frozenset()
-        self.idle_rule: IdleRule | None = None
+        self.idle_seconds: float | None = None
+        self.idle_only_data_frames = False
+        self.idle_each_way = False
         self._refusing = False
         self.listener = _tcp_socket()
         self.listener.bind(("127.0.0.1", 0))
@@ -86,22 +71,24 @@ class FaultProxy:
     def cut(self, *, refuse: bool = False) -> None:
         """Black hole: sockets stay open, and every byte, FIN and RST is lost both ways. Overrides a pause.
 
-        Args:
-            refuse: Answer new connections with RST; otherwise they are accepted and hear nothing.
+        New connections are accepted and hear nothing, or with `refuse` are answered with RST.
         """
         self._refusing = refuse
-        self._drop("up", "down")
+        self.half_open("up")
+        self.half_open("down")
         self.resume()
 
     def half_open(self, direction: Direction) -> None:
         """Loses everything in one direction; the other works."""
-        self._drop(direction)
+        self.dropping |= {direction}
+        for connection in self.live:
+            connection.dropping.add(direction)
 
     async def restore(self) -> None:
-        """Ends `cut` and `half_open`, and resets the connections that lived through them: bytes are missing."""
+        """Ends `cut` and `half_open`, and resets the connections that lost bytes to them or may have."""
         self.dropping = frozenset()
         self._refusing = False
-        await self._end([each for each in self.live if each.dropping], reset=True)
+        await self._end({each for each in self.live if each.dropping}, reset=True)
 
     def pause(self) -> None:
         """Holds back everything, FIN and new connections included, until `resume`; loses nothing."""
@@ -122,7 +109,7 @@ class FaultProxy:
         self.down.flowing.clear()
 
     def delay(self, milliseconds: float) -> None:
-        """Sets the latency of each direction, for bytes read from now on; 0 ends it."""
+        """Sets the latency of each direction, for what is read from now on; 0 ends it."""
         self.up.delay_seconds = self.down.delay_seconds = milliseconds / 1000
 
     def throttle(self, bytes_per_second: int | None) -> None:
@@ -140,7 +127,9 @@ class FaultProxy:
             only_data_frames: HTTP/2 DATA frames alone break the silence, PING and SETTINGS do not.
             each_way: Each direction must speak; otherwise one speaks for both.
         """
-        self.idle_rule = None if seconds is None else IdleRule(seconds, only_data_frames, each_way)
+        self.idle_seconds = seconds
+        self.idle_only_data_frames = only_data_frames
+        self.idle_each_way = each_way
         for connection in self.live:
             connection.restart_idle_clock()
 
@@ -156,20 +145,22 @@ class FaultProxy:
         """Accepts connections until it is cancelled, and then closes them."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as connections:
-            while True:
-                client, _ = await loop.sock_accept(self.listener)
-                self.accepted += 1
-                connection = _Connection(self, client, connections)
-                if self._refusing:
-                    connection.end(reset=True)
+            # Not sock_accept(): cancelled at the wrong moment, it loses a socket that nobody closes.
+            loop.add_reader(self.listener, self._accept, connections)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                loop.remove_reader(self.listener)
 
-    def _drop(self, *directions: Direction) -> None:
-        self.dropping |= frozenset(directions)
-        for connection in self.live:
-            connection.dropping.update(directions)
+    def _accept(self, connections: asyncio.TaskGroup) -> None:
+        with contextlib.suppress(BlockingIOError):
+            client, _ = self.listener.accept()
+            self.accepted += 1
+            connection = _Connection(self, client, connections)
+            if self._refusing:
+                _ = connection.end(reset=True)
 
-    @staticmethod
-    async def _end(connections: Iterable["_Connection"], *, reset: bool) -> None:
+    async def _end(self, connections: set["_Connection"], *, reset: bool) -> None:
         ending = [connection.end(reset=reset) for connection in connections]
         await asyncio.gather(*ending, return_exceptions=True)
 
@@ -221,17 +212,17 @@ class _Connection:
         self._check_idle()
 
     def _check_idle(self) -> None:
-        rule = self.proxy.idle_rule
         # A reset that goes into a black hole is not seen.
-        if rule is None or self.dropping:
+        if self.proxy.idle_seconds is None or self.dropping:
             return
         loop = asyncio.get_running_loop()
-        decisive = min if rule.each_way else max
-        due = decisive(self._up.heard_at, self._down.heard_at) + rule.seconds
+        decisive = min if self.proxy.idle_each_way else max
+        due = decisive(self._up.heard_at, self._down.heard_at) + self.proxy.idle_seconds
         if loop.time() >= due:
-            self.end(reset=True)
+            _ = self.end(reset=True)
         else:
-            self._idle_timer = loop.call_at(due, self._check_idle)
+            # A turn later than due: after a stall of this loop, what has arrived meanwhile is read first.
+            self._idle_timer = loop.call_at(due, loop.call_soon, self._check_idle)
 
     async def _run(self) -> None:
         try:
@@ -257,7 +248,9 @@ class _Connection:
             if self._reset:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_ON_CLOSE)
             else:
-                _finish(end)
+                # close() alone sends RST for FIN when input is unread.
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_WR)
             end.close()
 
 
@@ -284,8 +277,7 @@ class _Flow:
             chunk = await self._read()
             now = asyncio.get_running_loop().time()
             frames = self._frames.count(chunk)
-            rule = self.connection.proxy.idle_rule
-            if frames or rule is None or not rule.only_data_frames:
+            if frames or not self.connection.proxy.idle_only_data_frames:
                 self.heard_at = now
             self.lane.received_bytes += len(chunk)
             self.lane.data_frames += frames
@@ -304,45 +296,46 @@ class _Flow:
                 await self._write(chunk)
             except OSError:
                 # The news that the target is gone travels the other way, where it may be lost.
-                if _OPPOSITE[self.direction] not in self.connection.dropping:
+                if ("down" if self.direction == "up" else "up") not in self.connection.dropping:
                     raise
                 self.connection.dropping.add(self.direction)
+                await self._drop(chunk)
 
     async def _read(self) -> bytes:
-        loop = asyncio.get_running_loop()
-        while True:
-            await self.lane.flowing.wait()
-            await _ready(self.source, loop.add_reader, loop.remove_reader)
-            # No await between the look at the gate and the read: after pause() not a byte more is taken.
-            if self.lane.flowing.is_set():
-                try:
-                    return self.source.recv(_CHUNK_BYTES)
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    if self.direction not in self.connection.dropping:
-                        raise
-                    return b""
+        await self.lane.flowing.wait()
+        try:
+            # What arrives just after a pause may still be read; it is held back before it is written.
+            return await asyncio.get_running_loop().sock_recv(self.source, _CHUNK_BYTES)
+        except OSError:
+            if self.direction in self.connection.dropping:
+                return b""
+            raise
 
     async def _write(self, chunk: bytes) -> None:
-        loop = asyncio.get_running_loop()
         rest = memoryview(chunk)
         while True:
             await self.lane.flowing.wait()
-            rate = self.lane.bytes_per_second
+            # Not sock_sendall(): nothing may be awaited between a look at the faults and the write.
             if self.direction in self.connection.dropping:
-                return await self._drop(rest)
+                await self._drop(rest)
+                return
+            if not chunk:
+                self.target.shutdown(socket.SHUT_WR)
             if not rest:
-                return None if chunk else self.target.shutdown(socket.SHUT_WR)
-            try:
-                sent = self.target.send(rest[: max(1, rate // 20)] if rate else rest)
-            except BlockingIOError:
-                await _ready(self.target, loop.add_writer, loop.remove_writer)
-                continue
-            self.lane.delivered_bytes += sent
-            rest = rest[sent:]
-            if rate:
-                await asyncio.sleep(sent / rate)
+                return
+            rest = rest[await self._write_some(rest) :]
+
+    async def _write_some(self, rest: memoryview) -> int:
+        rate = self.lane.bytes_per_second
+        try:
+            sent = self.target.send(rest[: max(1, rate // 20)] if rate else rest)
+        except BlockingIOError:
+            await _writable(self.target)
+            return 0
+        self.lane.delivered_bytes += sent
+        if rate:
+            await asyncio.sleep(sent / rate)
+        return sent
 
     async def _drop(self, lost: bytes | memoryview) -> None:
         self.lane.dropped_bytes += len(lost)
@@ -383,21 +376,11 @@ def _tcp_socket() -> socket.socket:
     return end
 
 
-def _finish(end: socket.socket) -> None:
-    # On close() with input unread, the kernel sends RST where FIN is meant.
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_WR)
-        while end.recv(_CHUNK_BYTES):
-            pass
-
-
-async def _ready(
-    end: socket.socket, watch: Callable[[socket.socket, Callable[[], None]], None],
-    unwatch: Callable[[socket.socket], bool],
-) -> None:
+async def _writable(end: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    watch(end, ready.set)
+    loop.add_writer(end, ready.set)
     try:
         await ready.wait()
     finally:
-        unwatch(end)
+        loop.remove_writer(end)

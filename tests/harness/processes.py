@@ -20,19 +20,14 @@ Readiness: TypeAlias = str | re.Pattern[str] | Callable[["RunningProcess"], bool
 
 
 class RunningProcess:
-    """A child in a session of its own, with what it has written so far.
+    """A child in a session of its own, with the lines it has written so far.
 
     Attributes:
-        pid: Process id.
-        lines: Both outputs in the order of arrival, without line ends.
-        stdout: Standard output alone.
-        stderr: Standard error alone.
+        lines: Those of both outputs, in the order of arrival.
         ready: The match of the readiness line, when readiness was a pattern.
     """
 
     def __init__(self, argv: Sequence[str], child: asyncio.subprocess.Process) -> None:
-        assert child.stdout is not None
-        assert child.stderr is not None
         self.pid = child.pid
         self.lines: list[str] = []
         self.stdout: list[str] = []
@@ -40,11 +35,8 @@ class RunningProcess:
         self.ready: re.Match[str] | None = None
         self._argv = argv
         self._child = child
-        self._closed = False
-        self._readers = [
-            asyncio.create_task(self._read(child.stdout, self.stdout)),
-            asyncio.create_task(self._read(child.stderr, self.stderr)),
-        ]
+        outputs = ((child.stdout, self.stdout), (child.stderr, self.stderr))
+        self._readers = [asyncio.create_task(self._read(*output)) for output in outputs]
 
     @property
     def returncode(self) -> int | None:
@@ -56,6 +48,7 @@ class RunningProcess:
         self._signal(signal.SIGKILL)
 
     def terminate(self) -> None:
+        """Sends SIGTERM to the child alone."""
         self._signal(signal.SIGTERM)
 
     def stop(self) -> None:
@@ -96,16 +89,10 @@ class RunningProcess:
 
         return await eventually(found, timeout, f"a line like {expression.pattern!r}")
 
-    async def become_ready(self, ready: Readiness, timeout: float) -> None:
-        if not callable(ready):
-            self.ready = await self.wait_line(ready, timeout)
-            return
-
-        def answer() -> bool | Awaitable[bool]:
-            assert self.returncode is None, "the process ended before it was ready"
-            return ready(self)
-
-        await eventually(answer, timeout, "readiness")
+    def answers(self, ready: Callable[["RunningProcess"], bool | Awaitable[bool]]) -> bool | Awaitable[bool]:
+        """Asks a readiness callable, as long as there is a process that may become ready."""
+        assert self.returncode is None, "the process ended before it was ready"
+        return ready(self)
 
     def describe(self) -> str:
         """The command, its exit status and the last lines it wrote, for a failure message."""
@@ -115,10 +102,7 @@ class RunningProcess:
 
     async def close(self) -> None:
         """Kills and reaps the child and everything left of its process group."""
-        if self._closed:
-            return
-        # Once only: the group keeps the child's number while a member lives, later it may be a stranger's.
-        self._closed = True
+        # Not to be repeated: with its last member gone, the number of the group may become a stranger's.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         await self.wait()
@@ -132,7 +116,8 @@ class RunningProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    async def _read(self, stream: asyncio.StreamReader, into: list[str]) -> None:
+    async def _read(self, stream: asyncio.StreamReader | None, into: list[str]) -> None:
+        assert stream is not None
         while line := await stream.readline():
             into.append(line.decode(errors="replace").rstrip("\r\n"))
             self.lines.append(into[-1])
@@ -151,20 +136,17 @@ async def running(
 
     Args:
         argv: Program and arguments; no shell.
-        env: Added to this process's environment.
-        cwd: Where it starts.
+        env: Added to the environment of the tests.
         ready: A pattern found in a line of output, or a callable that answers whether the process is ready.
-        ready_timeout: Seconds until it must be ready.
 
     Raises:
         AssertionError: It was not ready in time, or ended before.
     """
-    pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(
         *argv,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         cwd=cwd,
         env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
         limit=_LONGEST_LINE_BYTES,
@@ -172,13 +154,14 @@ async def running(
     )
     process = RunningProcess(argv, child)
     try:
-        if ready is not None:
-            await process.become_ready(ready, ready_timeout)
+        if callable(ready):
+            await eventually(lambda: process.answers(ready), ready_timeout, "readiness")
+        elif ready is not None:
+            process.ready = await process.wait_line(ready, ready_timeout)
         yield process
     except BaseException as error:
         # Closed first: the note then has the last words too.
         await process.close()
         error.add_note(process.describe())
         raise
-    finally:
-        await process.close()
+    await process.close()

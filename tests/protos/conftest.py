@@ -49,14 +49,14 @@ package sealwork.sample.v1;
 option go_package = "example.com/sealwork/sample/v1;samplev1";
 option java_package = "dev.sealwork.sample.v1";
 
-// Domain: `sample.sealwork.dev`.
+// The reasons.
 enum ErrorReason {
   // Never sent.
   ERROR_REASON_UNSPECIFIED = 0;
   // Code: NOT_FOUND. No job has that id,
   // or it is another site's. Client: stop asking.
   ERROR_REASON_JOB_NOT_FOUND = 1;
-  // Code: UNAVAILABLE or RESOURCE_EXHAUSTED. The server | is ending. Client: reconnect.
+  // Code: UNAVAILABLE or RESOURCE_EXHAUSTED. The relay | ends. Client: wait retry_after_ms.
   ERROR_REASON_SERVER_DRAINING = 2;
 }
 """

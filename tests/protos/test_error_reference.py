@@ -10,14 +10,14 @@ ROOT = Path(__file__).resolve().parents[2]
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 SECTION = """\
-## `sealwork.sample.v1`
+## Sample
 
-Domain: `sample.sealwork.dev`.
+Package `sealwork.sample.v1`, domain `sample.sealwork.dev`.
 
 | Reason | Code | Meaning | What a client does |
 |---|---|---|---|
 | `JOB_NOT_FOUND` | `NOT_FOUND` | No job has that id, or it is another site's. | Stop asking. |
-| `SERVER_DRAINING` | `UNAVAILABLE` or `RESOURCE_EXHAUSTED` | The server \\| is ending. | Reconnect. |
+| `SERVER_DRAINING` | `UNAVAILABLE` or `RESOURCE_EXHAUSTED` | The relay \\| ends. | Wait `retry_after_ms`. |
 """
 
 
@@ -47,7 +47,7 @@ def test_a_changed_comment_makes_the_reference_stale(sample: Path, tool: Tool) -
     assert tool("error_reference.py").returncode == 0
     assert tool("error_reference.py", "--check").returncode == 0
     source = sample / "sealwork" / "sample" / "v1" / "error_reason.proto"
-    source.write_text(source.read_text().replace("Client: reconnect.", "Client: reconnect at once."))
+    source.write_text(source.read_text().replace("Client: wait", "Client: always wait"))
 
     done = tool("error_reference.py", "--check")
 
@@ -57,7 +57,7 @@ def test_a_changed_comment_makes_the_reference_stale(sample: Path, tool: Tool) -
 
 def test_a_reason_without_a_client_action_is_refused(sample: Path, tool: Tool) -> None:
     source = sample / "sealwork" / "sample" / "v1" / "error_reason.proto"
-    source.write_text(source.read_text().replace(" Client: reconnect.", ""))
+    source.write_text(source.read_text().replace(" Client: wait retry_after_ms.", ""))
 
     done = tool("error_reference.py")
 

@@ -1,0 +1,57 @@
+"""Which workloads the published relay is put to, and for how long."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.peer_relay.cancels import PeerCancels
+from bench.peer_relay.heartbeats import PeerHeartbeats
+from bench.peer_relay.installation import Installation
+from bench.peer_relay.jobs import PeerJobs
+from bench.peer_relay.pair import JobLoad
+
+SMALL, LARGE, IN_FLIGHT = "peer 1 KiB", "peer 64 KiB", "peer 1 KiB, 4 in flight"
+CANCELS = "peer, told by heartbeat"
+_LOADS = {
+    SMALL: JobLoad(payload_bytes=1024),
+    LARGE: JobLoad(payload_bytes=65_536),
+    IN_FLIGHT: JobLoad(payload_bytes=1024, in_flight=4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to measure: rounds of bursts, and seconds a burst.
+
+    Attributes:
+        cancel_span: cancels fall on job ages from 0 to this many seconds.
+        devices: numbers of devices that keep in touch, each measured on its own.
+    """
+
+    job_rounds: int
+    job_seconds: float
+    devices: Sequence[int]
+    heartbeat_rounds: int
+    heartbeat_seconds: float
+    cancel_span: float
+    cancel_daemons: int
+
+
+QUICK = Effort(2, 3.0, (100, 1_000, 5_000), 1, 8.0, 12.0, 60)
+FULL = Effort(5, 6.0, (100, 1_000, 5_000), 2, 20.0, 30.0, 100)
+
+
+def heartbeats_name(devices: int) -> str:
+    return f"peer, {devices:,} devices"
+
+
+def job_variants(installation: Installation) -> list[PeerJobs]:
+    """Full job cycles: 1 KiB and 64 KiB, and 1 KiB with four jobs in flight for each device."""
+    return [PeerJobs(name, installation, load) for name, load in _LOADS.items()]
+
+
+def heartbeat_variant(installation: Installation, devices: int) -> PeerHeartbeats:
+    return PeerHeartbeats(heartbeats_name(devices), installation, devices)
+
+
+def cancel_variant(installation: Installation, effort: Effort) -> PeerCancels:
+    return PeerCancels(CANCELS, installation, effort.cancel_daemons)

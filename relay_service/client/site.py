@@ -1,0 +1,275 @@
+"""A site: publishes jobs, seals each to the device that claims it, and opens what comes back."""
+
+import logging
+import uuid
+from collections.abc import Sequence
+from random import Random
+from types import TracebackType
+from typing import Final, Literal, Self
+
+import grpc
+
+from relay_service.client.calls import (
+    ACK_RESULTS,
+    CANCEL_JOB,
+    ENQUEUE_JOB,
+    Calls,
+    RequestSigner,
+)
+from relay_service.client.connection import Connection
+from relay_service.client.dual_calls import DualCalls
+from relay_service.client.errors import RelayError, SiteClosedError
+from relay_service.client.keys import Keys
+from relay_service.client.payloads import Payload
+from relay_service.client.site_catch_up import CatchUp
+from relay_service.client.site_envelopes import JobResult, SiteEnvelopes, Trust
+from relay_service.client.site_inbox import InboxReader
+from relay_service.client.site_jobs import JobHandle, JobTable, SiteJob, make_stub, plaintext_of
+from relay_service.client.site_notices import NoticeDesk, OnOrphan
+from relay_service.client.site_session import SITE_SESSION, SiteSession
+from relay_service.client.site_settlement import Settlement
+from relay_service.core.model import Audience
+from sealwork.relay.v1 import job_pb2, site_plane_pb2
+from service_common.clocks import Clock, SystemClock
+from service_common.deadlines import within
+from service_common.errors import ServiceError
+from service_common.session_client import SessionClient
+
+__all__ = ["JobHandle", "JobResult", "Site"]
+
+logger = logging.getLogger("sealwork.client")
+
+CONNECT_SECONDS: Final = 15.0
+DEADLINE_MS: Final = 900_000
+
+_FLUSH_SECONDS: Final = 5.0
+
+
+class Site:
+    """One process of a site, connected to a relay.
+
+    Use it as an async context manager and share it between the tasks of a process.
+
+        async with Site("127.0.0.1:7443", site_id="shop", keys=keys) as site:
+            job = await site.enqueue(GeneratePayload("Say hello."), owner="alice")
+            print((await job.result()).text)
+
+    Plaintexts are kept here until their job ends; the relay only ever holds what is sealed.
+    """
+
+    def __init__(  # noqa: PLR0913 - options, all of them named
+        self,
+        address: str | Connection,
+        *,
+        site_id: str,
+        keys: Keys,
+        earlier_keys: Sequence[Keys] = (),
+        trust: Trust | None = None,
+        on_orphan: OnOrphan | None = None,
+        streams: bool = True,
+        acknowledge: bool = True,
+        connect_timeout: float | None = CONNECT_SECONDS,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        """Prepare; nothing is connected before the `async with`.
+
+        Args:
+            address: The relay, `host:port` or `unix:PATH`; a `Connection` for TLS.
+            site_id: This site's id at the relay.
+            keys: Its keys. The relay's projection has to name their key id.
+            earlier_keys: Keys from before a rotation, so that results sealed to them can be opened.
+            trust: Tells whether to seal to a device, given its identity and runner id. Without it, every one is
+                trusted that the relay names.
+            on_orphan: Told of notices about jobs that this process did not enqueue. They stay unsettled, and
+                come again, unless `settle` is called.
+            streams: False to go without a long-lived stream, by unary calls alone.
+            acknowledge: Settle a job as soon as its result has been handed over; see `JobHandle.result`.
+            connect_timeout: Seconds to wait for the first stream; None waits for ever.
+            clock: Times everything.
+            random: Jitter.
+
+        Raises:
+            ValueError: The address or the id cannot be used.
+        """
+        connection = Connection(address) if isinstance(address, str) else address
+        self._clock = clock or SystemClock()
+        self._random = random or Random()  # noqa: S311 - jitter, not a secret
+        self._keys = keys
+        self._streams = streams
+        self._acknowledge = acknowledge
+        self._connect_timeout = connect_timeout
+        self._jobs = JobTable()
+        signer = RequestSigner(site_id, keys.signer, self._clock)
+        self._unary = Calls(connection.calls_channel, signer, clock=self._clock, random=self._random)
+        handler = SiteSession(site_id, uuid.uuid4().hex, self._notice, self._gap, self._fail_all)
+        self._session = SessionClient(
+            SITE_SESSION,
+            handler,
+            connection.session_channel,
+            caller=site_id,
+            signer=keys.signer,
+            clock=self._clock,
+            random=self._random,
+        )
+        self._calls = DualCalls(self._unary, lambda: self._session.stream)
+        self._settlement = Settlement(self._calls)
+        envelopes = SiteEnvelopes(keys, self._clock, earlier_keys=earlier_keys, trust=trust)
+        self._desk = NoticeDesk(self._jobs, envelopes, self._calls, self._settlement, on_orphan)
+        self._inbox = InboxReader(self._unary, self._notice, clock=self._clock, random=self._random)
+        self._catch_up = CatchUp(self._jobs, self._inbox, self._calls, self._clock)
+        self._refusal: RelayError | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Tell the relay what it may forget, say goodbye, and end what waits with `SiteClosedError`."""
+        try:
+            await within(self._clock, _FLUSH_SECONDS, self._settlement.flush())
+        except TimeoutError:
+            logger.warning("the relay does not answer; it will send again what was not settled")
+        finally:
+            await self._stop()
+
+    async def enqueue(
+        self,
+        payload: Payload | str,
+        *,
+        owner: str,
+        kind: str | None = None,
+        audience: Audience | Literal["private", "team"] = Audience.TEAM,
+        purpose: str | None = None,
+        job_id: str | None = None,
+        deadline_ms: int = DEADLINE_MS,
+    ) -> JobHandle:
+        """Publish a job. The payload stays here until a device has claimed it.
+
+        Idempotent by `job_id`: a job that the relay has is taken up as it stands, so a process that was
+        restarted gets at its jobs by enqueueing them again.
+
+        Args:
+            payload: What is to be done; text for a kind of your own.
+            owner: The person whose work it is.
+            kind: The kind of work; that of the payload by default.
+            audience: `private` for devices of the owner alone, `team` for those that admit the owner too.
+            purpose: A need that the site has declared.
+            job_id: 1 to 128 characters, unique within the site; a random one by default.
+            deadline_ms: After this many milliseconds the work is pointless.
+
+        Raises:
+            RelayError: The relay refused, or cannot be reached.
+            ValueError: The payload does not fit the kind.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        job_kind, plaintext, text_length = plaintext_of(payload, kind)
+        stub = make_stub(
+            job_id=uuid.uuid4().hex if job_id is None else job_id,
+            kind=job_kind,
+            owner=owner,
+            site_key_id=self._keys.key_id,
+            audience=Audience(audience),
+            purpose=purpose,
+            text_length=text_length,
+            deadline_at_ms=self._clock.now_ms() + deadline_ms,
+        )
+        known = self._jobs.get(stub.id)
+        return self._handle_of(known or await self._publish(SiteJob(stub, plaintext)))
+
+    async def cancel(self, job_id: str) -> bool:
+        """Withdraw a job of this site, of whichever process.
+
+        Returns:
+            Whether the relay knew it.
+
+        Raises:
+            RelayError: The relay could not be told.
+        """
+        request = site_plane_pb2.CancelJobRequest(job_id=job_id)
+        return (await self._calls.call("cancel_job", CANCEL_JOB, request)).cancelled
+
+    async def settle(self, *, job_ids: Sequence[str] = (), notice_ids: Sequence[str] = ()) -> Sequence[str]:
+        """Let the relay forget what this process has not enqueued; returns what there was to settle.
+
+        Raises:
+            RelayError: The relay could not be told.
+        """
+        request = site_plane_pb2.AckResultsRequest(job_ids=job_ids, notice_ids=notice_ids)
+        return list((await self._calls.call("ack_results", ACK_RESULTS, request)).settled_ids)
+
+    # -- starting and stopping ----------------------------------------------------------
+
+    async def _start(self) -> None:
+        if not self._streams:
+            self._calls.spawn(self._follow_inbox())
+            return
+        self._session.start(at_once=True)
+        if self._connect_timeout is None:
+            await self._session.opened()
+            return
+        try:
+            await within(self._clock, self._connect_timeout, self._session.opened())
+        except TimeoutError:
+            text = f"no session within {self._connect_timeout:g} seconds"
+            raise RelayError(
+                self._session.failure or ServiceError(grpc.StatusCode.UNAVAILABLE, "", text)
+            ) from None
+
+    async def _stop(self) -> None:
+        try:
+            await self._session.close("the site is closed")
+        finally:
+            await self._calls.close()
+            for job in self._jobs:
+                job.fail(SiteClosedError(job.stub.id))
+
+    async def _follow_inbox(self) -> None:
+        try:
+            await self._inbox.follow()
+        except RelayError as error:
+            self._fail_all(error)
+
+    # -- jobs ---------------------------------------------------------------------------
+
+    def _handle_of(self, job: SiteJob) -> JobHandle:
+        return JobHandle(job, self.cancel, self._desk.settle, acknowledge=self._acknowledge)
+
+    async def _publish(self, job: SiteJob) -> SiteJob:
+        # Known before it is published: a device may claim it before the answer is here.
+        self._jobs.add(job)
+        request = site_plane_pb2.EnqueueJobRequest(stub=job.stub)
+        try:
+            answer = await self._calls.call("enqueue_job", ENQUEUE_JOB, request)
+        except BaseException:
+            self._jobs.forget(job)
+            raise
+        if not answer.created:
+            self._desk.take_up(job)
+            if answer.state == job_pb2.JOB_STATE_DONE:
+                self._desk.fetch_result(job)
+        return job
+
+    def _notice(self, notice: site_plane_pb2.SiteNotice) -> None:
+        self._desk.handle(notice)
+
+    def _gap(self) -> None:
+        self._catch_up.start()
+
+    def _fail_all(self, error: RelayError) -> None:
+        self._refusal = error
+        for job in self._jobs:
+            job.fail(error)

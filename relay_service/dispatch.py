@@ -1,0 +1,193 @@
+"""Turns changes in the store and the projection into pushes on streams.
+
+The store tells of a change synchronously; the answers need awaits, so changes are
+collected and worked off by one task that exists only while there is something to do.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from random import Random
+
+import structlog
+
+from relay_service.core.limits import INLINE_BODY_BYTES, LEASES_PER_DEVICE
+from relay_service.core.model import (
+    Change,
+    ChurnReport,
+    LeaseChanged,
+    NoticeAdded,
+    SealedEnvelope,
+    WorkAvailable,
+)
+from relay_service.core.projection import Projection
+from relay_service.inbox_delivery import InboxDelivery
+from relay_service.sessions.daemon_session import DaemonSession
+from relay_service.store.base import ClaimRequest, RoutingStore
+from relay_service.waiting_room import Claimant, WaitingRoom
+from service_common.sessions.registry import SessionRegistry
+
+_log = structlog.get_logger(__name__)
+
+
+class Dispatch:
+    """Claims on behalf of waiting devices, and carries news to holders and sites."""
+
+    def __init__(
+        self,
+        store: RoutingStore,
+        projection: Callable[[], Projection],
+        daemons: SessionRegistry[DaemonSession],
+        inbox: InboxDelivery,
+        *,
+        lease_ms: int,
+        random: Random,
+        on_churn: Callable[[ChurnReport], None],
+    ) -> None:
+        self._store = store
+        self._projection = projection
+        self._daemons = daemons
+        self._inbox = inbox
+        self._lease_ms = lease_ms
+        self._on_churn = on_churn
+        self._waiting = WaitingRoom(random)
+        self._work: dict[WorkAvailable, int] = {}
+        self._seekers: dict[int, Claimant] = {}
+        self._lease_changes: deque[LeaseChanged] = deque()
+        self._inboxes: dict[str, None] = {}
+        self._pump: asyncio.Task[None] | None = None
+        self._stop_listening = store.listen(self._note)
+
+    def close(self) -> None:
+        """Ends listening and pushing."""
+        self._stop_listening()
+        if self._pump is not None:
+            self._pump.cancel()
+
+    # -- what streams and waiting calls say ---------------------------------------------
+
+    def seek(self, claimant: Claimant) -> None:
+        """The claimant may be able to take work now."""
+        self._seekers[id(claimant)] = claimant
+        self._wake()
+
+    def forget(self, claimant: Claimant) -> None:
+        """The claimant takes no work for now."""
+        self._seekers.pop(id(claimant), None)
+        self._waiting.leave(claimant)
+
+    def deliver(self, site_id: str) -> None:
+        """A stream of the site may be able to take notices now."""
+        self._inboxes[site_id] = None
+        self._wake()
+
+    async def claim_now(self, claimant: Claimant) -> bool:
+        """Claims all that the claimant would take; True when it got something."""
+        return await self._claim(claimant, claimant.free)
+
+    # -- what the store says ------------------------------------------------------------
+
+    def _note(self, change: Change) -> None:
+        match change:
+            case NoticeAdded():
+                self._inboxes[change.site_id] = None
+            case WorkAvailable():
+                self._work[change] = self._work.get(change, 0) + 1
+            case LeaseChanged():
+                self._lease_changes.append(change)
+            case ChurnReport():
+                self._on_churn(change)
+                return
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._pump is None:
+            self._pump = asyncio.ensure_future(self._work_off())
+
+    async def _work_off(self) -> None:
+        try:
+            while self._lease_changes or self._inboxes or self._seekers or self._work:
+                await self._step()
+        finally:
+            self._pump = None
+
+    async def _step(self) -> None:
+        """One piece of news; cancels and losses before everything else."""
+        try:
+            if self._lease_changes:
+                await self._carry(self._lease_changes.popleft())
+            elif self._inboxes:
+                site_id = next(iter(self._inboxes))
+                del self._inboxes[site_id]
+                await self._inbox.deliver(site_id)
+            elif self._seekers:
+                claimant = self._seekers.pop(next(iter(self._seekers)))
+                await self._claim(claimant, claimant.free)
+            else:
+                work, count = self._work.popitem()
+                await self._offer(work, count)
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # noqa: BLE001 - see below
+            # News is only ever a hint: what it told of is in the store and comes up again.
+            _log.exception("dispatch_failed")
+
+    # -- claims -------------------------------------------------------------------------
+
+    async def _offer(self, work: WorkAvailable, count: int) -> None:
+        """Wakes one random waiting device a job, another only when the first gets nothing."""
+        for _ in range(count):
+            for claimant in self._waiting.candidates(work, self._projection()):
+                if await self._claim(claimant, 1):
+                    break
+            else:
+                return
+
+    async def _claim(self, claimant: Claimant, maximum: int) -> bool:
+        if maximum <= 0 or claimant.free <= 0 or not claimant.kinds:
+            self._waiting.leave(claimant)
+            return False
+        device = claimant.device
+        granted = await self._store.claim(
+            ClaimRequest(
+                runner_id=device.runner_id,
+                owner=device.owner,
+                device=device.identity,
+                routes=self._projection().routes_for(device.owner),
+                kinds=claimant.kinds,
+                maximum=min(maximum, LEASES_PER_DEVICE),
+                lease_ms=self._lease_ms,
+                request_id=claimant.request_id,
+            )
+        )
+        if granted:
+            await claimant.grant(granted, await self._store.now())
+        if claimant.free > 0:
+            self._waiting.enter(claimant)
+        else:
+            self._waiting.leave(claimant)
+        return bool(granted)
+
+    # -- news for holders ---------------------------------------------------------------
+
+    async def _carry(self, change: LeaseChanged) -> None:
+        for session in self._daemons.of(change.runner_id):
+            if change.payload_ready:
+                await self._announce_payload(session, change)
+            else:
+                session.push_change(change)
+
+    async def _announce_payload(self, session: DaemonSession, change: LeaseChanged) -> None:
+        job = await self._store.job(change.site_id, change.lease.job_id)
+        if job is None or job.claim is None or job.payload is None:
+            return
+        if job.claim.lease_id != change.lease.lease_id:
+            return
+        small = len(job.payload.ciphertext) <= INLINE_BODY_BYTES
+        if not (small and session.inline_payload):
+            session.push_payload_ready(change.lease, job.payload, inline=False)
+            return
+        # Sending it is handing it over, so it is taken in the device's name.
+        taken = await self._store.take_payload(change.runner_id, change.lease)
+        if isinstance(taken, SealedEnvelope):
+            session.push_payload_ready(change.lease, taken, inline=True)

@@ -1,0 +1,1 @@
+"""The gRPC surface, one file a plane: convert, call, convert."""

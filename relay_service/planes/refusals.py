@@ -1,0 +1,149 @@
+"""How a refusal of the store reads on the wire, and the planes' own refusals."""
+
+import grpc
+
+from relay_service.core.model import Refusal
+from service_common.errors import ServiceError
+
+_CODES = {
+    Refusal.NOT_FOUND: (
+        grpc.StatusCode.NOT_FOUND,
+        "JOB_NOT_FOUND",
+        "there is no such job for this caller",
+    ),
+    Refusal.NOT_HOLDER: (
+        grpc.StatusCode.PERMISSION_DENIED,
+        "NOT_LEASE_HOLDER",
+        "another device holds this job; stop working on it",
+    ),
+    Refusal.STALE_LEASE: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "STALE_LEASE",
+        "this lease has ended or was replaced; abandon the work and do not report it",
+    ),
+    Refusal.TERMINAL: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "JOB_FINISHED",
+        "the job is finished",
+    ),
+    Refusal.TOO_LATE: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "NOT_AWAITING_PAYLOAD",
+        "the job does not wait for a payload now; wait for the next please_seal",
+    ),
+    Refusal.CANCELLED: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "JOB_CANCELLED",
+        "the site has withdrawn this job; stop, then report canceled or release the lease",
+    ),
+    Refusal.WRONG_RECIPIENT: (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "ENVELOPE_MISDIRECTED",
+        "the envelope is not sealed to the device that holds this lease",
+    ),
+}
+
+
+def refused(refusal: Refusal, metadata: dict[str, str] | None = None) -> ServiceError:
+    """A store's refusal as the error of a call."""
+    if refusal is Refusal.NOT_READY:
+        return ServiceError(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "PAYLOAD_NOT_SEALED",
+            "the site has not sealed yet; wait for payload_ready or ask again",
+            retry_after_ms=500,
+        )
+    if refusal is Refusal.QUOTA_EXCEEDED:
+        return ServiceError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "QUOTA_EXCEEDED",
+            "this site has its most unfinished jobs; wait for some to end",
+            retry_after_ms=5_000,
+        )
+    code, reason, message = _CODES[refusal]
+    return ServiceError(code, reason, message, metadata=metadata or {})
+
+
+def stub_site_mismatch() -> ServiceError:
+    """The stub names a key that is not the caller's."""
+    return ServiceError(
+        grpc.StatusCode.PERMISSION_DENIED,
+        "STUB_SITE_MISMATCH",
+        "stub.site must be this site's current key id, or a retiring one within its window",
+    )
+
+
+def misdirected(message: str) -> ServiceError:
+    """The envelope's header does not fit the grant."""
+    return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "ENVELOPE_MISDIRECTED", message)
+
+
+def envelope_expired() -> ServiceError:
+    """The envelope's own deadline has passed."""
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "ENVELOPE_EXPIRED",
+        "the envelope's deadline has passed; check the clock and seal again",
+    )
+
+
+def result_not_ready() -> ServiceError:
+    """The job has no result yet."""
+    return ServiceError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "RESULT_NOT_READY",
+        "the job is not done yet; wait for result_ready",
+        retry_after_ms=1_000,
+    )
+
+
+def body_too_large(limit: int) -> ServiceError:
+    """The body does not fit a call on the session."""
+    return ServiceError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "BODY_TOO_LARGE_FOR_SESSION",
+        "the body is over the limit for a call on the session; use the unary call",
+        metadata={"limit_bytes": str(limit)},
+    )
+
+
+def page_token_invalid() -> ServiceError:
+    """The page token is not one of ours."""
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "PAGE_TOKEN_INVALID",
+        "page_token is not one that this method returned; start from the first page",
+    )
+
+
+def device_revoked() -> ServiceError:
+    """This device is cut off."""
+    return ServiceError(
+        grpc.StatusCode.PERMISSION_DENIED,
+        "DEVICE_REVOKED",
+        "this device has been revoked; stop for good and pair again",
+    )
+
+
+def daemon_below_floor(floor: str) -> ServiceError:
+    """The daemon is older than the operator accepts."""
+    return ServiceError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "DAEMON_BELOW_FLOOR",
+        f"this daemon is older than {floor}, the least version accepted here; upgrade it",
+        metadata={"floor": floor},
+    )
+
+
+def not_implemented(message: str) -> ServiceError:
+    """The method is not served here."""
+    return ServiceError(grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED", message)
+
+
+def pairing_not_offered() -> ServiceError:
+    """No pairing by code here."""
+    return ServiceError(
+        grpc.StatusCode.UNIMPLEMENTED,
+        "PAIRING_NOT_OFFERED",
+        "this relay offers no pairing by code; ask its operator to add the device to the projection",
+    )

@@ -1,0 +1,192 @@
+"""What a site can ask for, alike for unary calls and calls on the session."""
+
+from collections.abc import Callable
+
+from google.rpc import status_pb2
+
+from relay_service.core.limits import JOBS_PER_CALL, LEASES_PER_CALL
+from relay_service.core.model import (
+    Direction,
+    JobState,
+    LeaseRef,
+    Refusal,
+    RoutedJob,
+    SealedEnvelope,
+)
+from relay_service.core.projection import ProjectedSite, Projection
+from relay_service.planes import convert, refusals
+from relay_service.planes.validation import Checks, check_size
+from relay_service.store.base import Enqueued, RoutingStore, TooLate
+from sealwork.relay.v1 import job_pb2, site_plane_pb2
+from service_common.errors import ServiceError
+
+DOMAIN = "relay.sealwork.dev"
+
+
+class SiteCalls:
+    """Each method: check, decide in the store, answer. The caller is proven already.
+
+    Args:
+        projection: the operator's decisions as they stand at this instant.
+        on_settled: told which ids a site has settled.
+    """
+
+    def __init__(
+        self,
+        store: RoutingStore,
+        projection: Callable[[], Projection],
+        on_settled: Callable[[str, list[str]], None],
+    ) -> None:
+        self._store = store
+        self._projection = projection
+        self._on_settled = on_settled
+
+    async def enqueue_job(
+        self, site_id: str, request: site_plane_pb2.EnqueueJobRequest
+    ) -> site_plane_pb2.EnqueueJobResponse:
+        """Publishes one stub."""
+        checks = Checks()
+        checks.stub("stub", request.stub)
+        checks.raise_faults()
+        return await self._enqueue(site_id, request.stub)
+
+    async def enqueue_jobs(
+        self, site_id: str, request: site_plane_pb2.EnqueueJobsRequest
+    ) -> site_plane_pb2.EnqueueJobsResponse:
+        """Publishes several stubs, each with an answer of its own."""
+        checks = Checks()
+        checks.count("stubs", len(request.stubs), 1, JOBS_PER_CALL)
+        if len({stub.id for stub in request.stubs}) < len(request.stubs):
+            checks.fault("stubs", "must not name an id twice")
+        checks.raise_faults()
+        results = [await self._enqueue_item(site_id, index, stub) for index, stub in enumerate(request.stubs)]
+        return site_plane_pb2.EnqueueJobsResponse(results=results)
+
+    async def get_job(
+        self, site_id: str, request: site_plane_pb2.GetJobRequest
+    ) -> site_plane_pb2.GetJobResponse:
+        """What the site may know of its job."""
+        job = await self._job(site_id, request.job_id)
+        response = site_plane_pb2.GetJobResponse(
+            stub=convert.stub_to_proto(job.stub),
+            state=convert.JOB_STATES[job.state],
+            cancelled=job.cancelled,
+            seal_attempts=job.seal_attempts,
+        )
+        if job.claim is not None and job.state is not JobState.DONE:
+            response.lease_id = job.claim.lease_id
+        if job.disposition is not None:
+            response.disposition = convert.DISPOSITIONS[job.disposition]
+        return response
+
+    async def cancel_job(
+        self, site_id: str, request: site_plane_pb2.CancelJobRequest
+    ) -> site_plane_pb2.CancelJobResponse:
+        """Withdraws a job; an unknown one is an answer."""
+        _check_job_id(request.job_id)
+        cancelled = await self._store.cancel(site_id, request.job_id)
+        return site_plane_pb2.CancelJobResponse(cancelled=cancelled)
+
+    async def seal_payload(
+        self, site_id: str, request: site_plane_pb2.SealPayloadRequest
+    ) -> site_plane_pb2.SealPayloadResponse:
+        """Hands over the payload for the very grant it was sealed to."""
+        checks = Checks()
+        checks.identifier("job_id", request.job_id)
+        checks.identifier("lease_id", request.lease_id)
+        checks.envelope("envelope", request.envelope)
+        checks.raise_faults()
+        check_size(request.envelope)
+        envelope = convert.envelope_from_proto(request.envelope)
+        self._check_header(site_id, envelope, await self._store.now())
+        lease = LeaseRef(request.job_id, request.lease_id)
+        outcome = await self._store.seal(site_id, lease, envelope.recipient_key_id, envelope)
+        if isinstance(outcome, TooLate):
+            outcome = _same_seal(outcome, lease, envelope)
+        return site_plane_pb2.SealPayloadResponse(state=convert.JOB_STATES[outcome.state])
+
+    async def get_result(
+        self, site_id: str, request: site_plane_pb2.GetResultRequest
+    ) -> site_plane_pb2.GetResultResponse:
+        """Reads a result; settles nothing."""
+        job = await self._job(site_id, request.job_id)
+        if job.state is not JobState.DONE or job.claim is None or job.result is None:
+            raise refusals.result_not_ready()
+        return convert.result_to_proto(job, job.claim, job.result)
+
+    async def ack_results(
+        self, site_id: str, request: site_plane_pb2.AckResultsRequest
+    ) -> site_plane_pb2.AckResultsResponse:
+        """Settles what the site has safely stored."""
+        checks = Checks()
+        checks.count("job_ids", len(request.job_ids) + len(request.notice_ids), 1, LEASES_PER_CALL)
+        for field, ids in (("job_ids", request.job_ids), ("notice_ids", request.notice_ids)):
+            for index, identifier in enumerate(ids[:LEASES_PER_CALL]):
+                checks.identifier(f"{field}[{index}]", identifier)
+        checks.raise_faults()
+        settled = await self._store.acknowledge(site_id, list(request.job_ids), list(request.notice_ids))
+        self._on_settled(site_id, [*request.job_ids, *request.notice_ids])
+        return site_plane_pb2.AckResultsResponse(settled_ids=settled)
+
+    async def _enqueue_item(
+        self, site_id: str, index: int, stub: job_pb2.JobStub
+    ) -> site_plane_pb2.EnqueueJobResult:
+        try:
+            checks = Checks()
+            checks.stub(f"stubs[{index}]", stub)
+            checks.raise_faults()
+            return site_plane_pb2.EnqueueJobResult(enqueued=await self._enqueue(site_id, stub))
+        except ServiceError as error:
+            return site_plane_pb2.EnqueueJobResult(error=_status(error))
+
+    async def _enqueue(self, site_id: str, stub: job_pb2.JobStub) -> site_plane_pb2.EnqueueJobResponse:
+        if stub.site not in self._site(site_id).acceptable_key_ids(await self._store.now()):
+            raise refusals.stub_site_mismatch()
+        outcome = await self._store.enqueue(site_id, convert.stub_from_proto(stub))
+        if not isinstance(outcome, Enqueued):
+            raise refusals.refused(outcome)
+        return site_plane_pb2.EnqueueJobResponse(
+            job_id=stub.id, state=convert.JOB_STATES[outcome.job.state], created=outcome.created
+        )
+
+    async def _job(self, site_id: str, job_id: str) -> RoutedJob:
+        _check_job_id(job_id)
+        job = await self._store.job(site_id, job_id)
+        if job is None:
+            raise refusals.refused(Refusal.NOT_FOUND)
+        return job
+
+    def _check_header(self, site_id: str, envelope: SealedEnvelope, now_ms: int) -> None:
+        if envelope.direction is not Direction.PAYLOAD:
+            raise refusals.misdirected("envelope.direction must be DIRECTION_PAYLOAD here")
+        if envelope.sender_key_id not in self._site(site_id).acceptable_key_ids(now_ms):
+            raise refusals.misdirected("envelope.sender_key_id must be a key id of the calling site")
+        if envelope.deadline_at_ms <= now_ms:
+            raise refusals.envelope_expired()
+
+    def _site(self, site_id: str) -> ProjectedSite:
+        site = self._projection().site(site_id)
+        if site is None:
+            # Removed between the signature check and here: from now on it has no jobs.
+            raise refusals.refused(Refusal.NOT_FOUND)
+        return site
+
+
+def _same_seal(too_late: TooLate, lease: LeaseRef, envelope: SealedEnvelope) -> RoutedJob:
+    """The job, when this is the repeat of a seal whose answer was lost."""
+    was = too_late.was
+    held = was is not None and was.claim is not None and was.claim.lease_id == lease.lease_id
+    if was is not None and held and was.payload == envelope:
+        return was
+    metadata = {"state": was.state.value} if was is not None else {}
+    raise refusals.refused(too_late.refusal, metadata)
+
+
+def _check_job_id(job_id: str) -> None:
+    checks = Checks()
+    checks.identifier("job_id", job_id)
+    checks.raise_faults()
+
+
+def _status(error: ServiceError) -> status_pb2.Status:
+    return error.to_status(DOMAIN)

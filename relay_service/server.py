@@ -1,0 +1,225 @@
+"""Wires store, projection, planes and streams behind a port. Nothing else knows all parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Self
+from uuid import uuid4
+
+import grpc.aio
+import structlog
+
+from relay_service.core.identity import PublicIdentity
+from relay_service.key_directory import ProjectionKeys
+from relay_service.planes import admin_plane, daemon_plane, site_plane
+from relay_service.planes.admin_plane import AdminPlane
+from relay_service.planes.daemon_plane import DaemonPlane
+from relay_service.planes.site_plane import SitePlane
+from relay_service.planes.unserved import UnservedControlPlane
+from relay_service.projection import ProjectionSource
+from relay_service.relay import Relay
+from relay_service.relay_metrics import RelayMetrics
+from relay_service.store.base import RoutingStore
+from relay_service.streams import StreamSettings
+from sealwork.relay.v1 import (
+    admin_pb2_grpc,
+    control_plane_pb2_grpc,
+    daemon_plane_pb2_grpc,
+    site_plane_pb2_grpc,
+)
+from service_common.background import Background
+from service_common.call_interceptor import CallInterceptor
+from service_common.call_metrics import CallMetrics
+from service_common.clocks import Clock, SystemClock
+from service_common.drain import Drain
+from service_common.health import ServingState
+from service_common.listeners import Listener, bind
+from service_common.logs import LOG_KEYS
+from service_common.loop_lag import LoopLagMonitor
+from service_common.method_table import (
+    HEALTH_METHODS,
+    REFLECTION_METHODS,
+    MethodTable,
+    ServicePolicy,
+)
+from service_common.metrics import Metrics
+from service_common.readiness import Readiness
+from service_common.request_verifier import RequestVerifier
+from service_common.server import add_health, add_reflection, build_server
+from service_common.sessions.limits import SessionTimes
+from service_common.sessions.session import SessionSetting
+
+_log = structlog.get_logger(__name__)
+
+DOMAIN = "relay.sealwork.dev"
+CONTROL_SERVICE = "sealwork.relay.v1.ControlPlaneService"
+SERVICES = (site_plane.SERVICE, daemon_plane.SERVICE, CONTROL_SERVICE, admin_plane.SERVICE)
+PAIRING_METHODS = frozenset(
+    f"/{daemon_plane.SERVICE}/{name}" for name in ("StartPairing", "WatchPairing", "PollPairing")
+)
+SESSION_METHODS = frozenset(f"/{service}/Session" for service in (site_plane.SERVICE, daemon_plane.SERVICE))
+RELAY_LOG_KEYS = LOG_KEYS | {
+    "config",
+    "device",
+    "end",
+    "expiries",
+    "file",
+    "instance",
+    "job_id",
+    "lease_id",
+    "leases",
+    "line",
+    "owner",
+    "path",
+    "plane",
+    "problem",
+    "problems",
+    "projection",
+    "revision",
+    "runner_id",
+    "site_id",
+    "store",
+    "url",
+    "window_ms",
+}
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How a relay serves.
+
+    Attributes:
+        listeners: where; at least one.
+        operators: public identities that may call the operator's planes, by caller name.
+        so_reuseport: let several processes share a port.
+    """
+
+    listeners: Sequence[Listener]
+    times: SessionTimes = field(default_factory=SessionTimes)
+    instance: str = field(default_factory=lambda: f"relay-{uuid4().hex[:8]}")
+    operators: dict[str, PublicIdentity] = field(default_factory=dict)
+    daemon_floor: str = ""
+    offered_version: str = ""
+    sessions_per_site: int = 16
+    grace_ms: int = 30_000
+    so_reuseport: bool = False
+
+
+class RelayServer:
+    """One relay behind its listeners.
+
+    Use as an async context manager, or call `start` and `stop`.
+    """
+
+    def __init__(
+        self,
+        store: RoutingStore,
+        source: ProjectionSource,
+        options: ServerOptions,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.metrics = metrics or Metrics()
+        self.state = ServingState(SERVICES)
+        self.drain = Drain(self.clock, self.state, grace_ms=options.grace_ms)
+        self.ports: list[int] = []
+        self._options = options
+        self._store = store
+        keys = ProjectionKeys(
+            lambda: source.current,
+            self.clock,
+            {name: identity.identity for name, identity in options.operators.items()},
+        )
+        relay_metrics = RelayMetrics(self.metrics)
+        settings = StreamSettings(
+            session=SessionSetting(
+                times=options.times,
+                clock=self.clock,
+                random=random or Random(),  # noqa: S311 - spreads load, keeps no secret
+            ),
+            instance=options.instance,
+            refuse_if_draining=self.drain.refuse_if_draining,
+            on_open=relay_metrics.stream_opened,
+            on_end=relay_metrics.stream_ended,
+            daemon_floor=options.daemon_floor,
+            offered_version=options.offered_version,
+        )
+        self.relay = Relay(
+            store, source, keys, settings, relay_metrics, sessions_per_site=options.sessions_per_site
+        )
+        self.drain.register(self.relay.drain)
+        verifier = RequestVerifier(keys, store, self.clock)
+        self._server = self._build(verifier, source)
+        self._background = Background()
+        self._lag = LoopLagMonitor(self.clock, self.state)
+
+    @property
+    def address(self) -> str:
+        """The first listener's address, with the port that was bound."""
+        listener = self._options.listeners[0].address
+        if not self.ports or not self.ports[0]:
+            return listener
+        return f"{listener.rpartition(':')[0]}:{self.ports[0]}"
+
+    async def start(self) -> None:
+        """Binds and serves.
+
+        Raises:
+            SettingsError: an address cannot be served.
+        """
+        for listener in self._options.listeners:
+            self.ports.append(bind(self._server, listener))
+        await self._server.start()
+        self.relay.start()
+        readiness = Readiness(self.clock, self.state, dict.fromkeys(SERVICES, self._store_answers))
+        await readiness.refresh()
+        self._background.run(readiness.run())
+        self._lag.start()
+
+    async def run_until_drained(self) -> None:
+        """Serves until a drain begins and has been carried out."""
+        await self.drain.run(self._server)
+
+    async def stop(self) -> None:
+        """Ends at once what is still served."""
+        self._lag.stop()
+        await self._background.cancel()
+        await self._server.stop(0)
+        await self.relay.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _build(self, verifier: RequestVerifier, source: ProjectionSource) -> grpc.aio.Server:
+        policy = ServicePolicy(DOMAIN, verifier)
+        table = MethodTable(
+            services=dict.fromkeys(SERVICES, policy),
+            unauthenticated=PAIRING_METHODS | HEALTH_METHODS | REFLECTION_METHODS,
+            challenged=SESSION_METHODS,
+            default_domain=DOMAIN,
+        )
+        interceptor = CallInterceptor(table, CallMetrics(self.metrics), self.clock)
+        server = build_server(interceptor, so_reuseport=self._options.so_reuseport)
+        relay = self.relay
+        daemon_plane_pb2_grpc.add_DaemonPlaneServiceServicer_to_server(
+            DaemonPlane(relay, relay.daemon_calls), server
+        )
+        site_plane_pb2_grpc.add_SitePlaneServiceServicer_to_server(SitePlane(relay, relay.site_calls), server)
+        control_plane_pb2_grpc.add_ControlPlaneServiceServicer_to_server(UnservedControlPlane(), server)
+        admin_pb2_grpc.add_RelayAdminServiceServicer_to_server(
+            AdminPlane(relay, source, self.clock, self._options.instance), server
+        )
+        add_health(server, self.state)
+        add_reflection(server, SERVICES)
+        return server
+
+    async def _store_answers(self) -> bool:
+        await self._store.now()
+        return True

@@ -1,0 +1,1 @@
+"""What a connected device or site has: a reader, two outbound lanes, timers."""

@@ -1,0 +1,48 @@
+"""Real time for the store: lapsed windows, leases and deadlines count when they are due."""
+
+import asyncio
+
+import structlog
+
+from relay_service.inbox_delivery import InboxDelivery
+from relay_service.store.base import RoutingStore
+from service_common.clocks import Clock
+
+_log = structlog.get_logger(__name__)
+
+# How late a change by time alone is noticed at the most: what falls due may be added at any moment.
+_LONGEST_WAIT_MS = 250
+
+
+class Sweeper:
+    """Lets time pass in the store, and has unsettled notices sent again."""
+
+    def __init__(
+        self, store: RoutingStore, inbox: InboxDelivery, clock: Clock, redeliver_ms: int = 5_000
+    ) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._clock = clock
+        self._redeliver_seconds = redeliver_ms / 1000
+
+    async def run(self) -> None:
+        """Sweeps until cancelled."""
+        redeliver_at = self._clock.monotonic() + self._redeliver_seconds
+        while True:
+            await self._clock.sleep(await self._wait_ms() / 1000)
+            try:
+                await self._store.sweep()
+                if self._clock.monotonic() >= redeliver_at:
+                    redeliver_at = self._clock.monotonic() + self._redeliver_seconds
+                    await self._inbox.redeliver()
+            except asyncio.CancelledError:
+                raise
+            except Exception:  # noqa: BLE001 - see below
+                # The next turn tries again; every operation of the store counts time as well.
+                _log.exception("sweep_failed")
+
+    async def _wait_ms(self) -> int:
+        due = await self._store.next_due_ms()
+        if due is None:
+            return _LONGEST_WAIT_MS
+        return min(_LONGEST_WAIT_MS, max(1, due - await self._store.now()))

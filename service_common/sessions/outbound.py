@@ -1,0 +1,130 @@
+"""Two bounded lanes towards one peer, written by one task that exists only while needed.
+
+grpc.aio refuses a second write while one is under way and loses its frame, so there is
+one writer. Control items (verdicts, replies, heartbeats, drain) overtake notices; within
+a lane order is kept. Whatever has queued since the last write travels in one frame.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from service_common.clocks import Clock, TimerHandle
+
+
+class Sized(Protocol):
+    """A protobuf message, as far as packing is concerned."""
+
+    def ByteSize(self) -> int:
+        """Bytes of the serialized message."""
+
+
+Item = TypeVar("Item", bound=Sized)
+
+# Tag and length of one item within its frame, at the most.
+_ITEM_OVERHEAD_BYTES = 6
+
+
+class Outbound(Generic[Item]):
+    """What waits to be written to one stream.
+
+    Args:
+        write: writes one frame; awaited by one task at a time.
+        on_stalled: called once when a write does not end within `stall_ms`.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[list[Item]], Awaitable[None]],
+        on_stalled: Callable[[], None],
+        *,
+        clock: Clock,
+        frame_bytes: int,
+        controls: int,
+        notices: int,
+        stall_ms: int,
+    ) -> None:
+        self._write = write
+        self._on_stalled = on_stalled
+        self._clock = clock
+        self._frame_bytes = frame_bytes
+        self._control_bound = controls
+        self._notice_bound = notices
+        self._stall_seconds = stall_ms / 1000
+        self._controls: deque[Item] = deque()
+        self._notices: deque[Item] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._open = True
+        self.last_sent = clock.monotonic()
+
+    def control(self, item: Item) -> bool:
+        """Queues an item that overtakes notices; False when the lane is full."""
+        if len(self._controls) >= self._control_bound:
+            return False
+        self._controls.append(item)
+        self._wake()
+        return True
+
+    def notice(self, item: Item) -> bool:
+        """Queues an item behind all others; False when the lane is full."""
+        if len(self._notices) >= self._notice_bound:
+            return False
+        self._notices.append(item)
+        self._wake()
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """Items not yet handed to the transport."""
+        return len(self._controls) + len(self._notices)
+
+    async def flush(self) -> None:
+        """Returns when everything queued has been handed to the transport, or the stream is gone."""
+        writer = self._writer
+        if writer is not None:
+            await asyncio.wait([writer])
+
+    def close(self) -> None:
+        """Drops what waits; nothing is written from now on."""
+        self._open = False
+        self._controls.clear()
+        self._notices.clear()
+        if self._writer is not None:
+            self._writer.cancel()
+
+    def _wake(self) -> None:
+        if self._writer is None and self._open:
+            self._writer = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            while self._open and (self._controls or self._notices):
+                batch = self._take()
+                stall = self._clock.call_later(self._stall_seconds, self._on_stalled)
+                await self._write_one(batch, stall)
+        finally:
+            self._writer = None
+
+    async def _write_one(self, batch: list[Item], stall: TimerHandle) -> None:
+        try:
+            await self._write(batch)
+            self.last_sent = self._clock.monotonic()
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # noqa: BLE001 - the peer is gone; the reader of the stream tells why
+            self._open = False
+        finally:
+            stall.cancel()
+
+    def _take(self) -> list[Item]:
+        """At least one item, then as many as fit into one frame."""
+        batch: list[Item] = []
+        room = self._frame_bytes - 32
+        for lane in (self._controls, self._notices):
+            while lane:
+                room -= lane[0].ByteSize() + _ITEM_OVERHEAD_BYTES
+                if room < 0 and batch:
+                    return batch
+                batch.append(lane.popleft())
+        return batch

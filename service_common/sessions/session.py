@@ -1,0 +1,365 @@
+"""One stream on the server: reads frames, keeps both sides alive, ends with a reason.
+
+How a stream ends is a value of our own. grpc.aio shows a cancelled client, a killed one,
+a deadline, a stopped server and an oversized frame alike as the end of the requests, so
+only a Goodbye counts as clean; everything else is a lost stream.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any, Generic, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from sealwork.session.v1 import session_pb2
+from service_common.clocks import Clock, TimerHandle
+from service_common.errors import ServiceError
+from service_common.sessions.limits import SessionTimes
+from service_common.sessions.outbound import Outbound
+
+Item = TypeVar("Item")
+ServerItem = TypeVar("ServerItem", bound=Any)
+
+
+class EndReason(StrEnum):
+    """How a stream came to its end; a label for logs and metrics."""
+
+    GOODBYE = "goodbye"
+    LOST = "lost"
+    SILENT = "silent"
+    SLOW = "slow"
+    SUPERSEDED = "superseded"
+    DRAINED = "drained"
+    REFUSED = "refused"
+
+
+class Framing(Protocol[ServerItem]):
+    """How a plane wraps what every stream says into its own messages."""
+
+    domain: str
+
+    def frame(self, seq: int, ack_seq: int, items: list[ServerItem]) -> object:
+        """A frame of the plane."""
+
+    def challenge(self, challenge: session_pb2.Challenge) -> ServerItem:
+        """An item that holds a Challenge."""
+
+    def welcome(self, welcome: session_pb2.Welcome) -> ServerItem:
+        """An item that holds a Welcome."""
+
+    def heartbeat(self, heartbeat: session_pb2.Heartbeat) -> ServerItem:
+        """An item that holds a Heartbeat."""
+
+    def frame_error(self, error: session_pb2.FrameError) -> ServerItem:
+        """An item that holds a FrameError."""
+
+    def resync_required(self, resync: session_pb2.ResyncRequired) -> ServerItem:
+        """An item that holds a ResyncRequired."""
+
+    def drain_notice(self, drain: session_pb2.DrainNotice) -> ServerItem:
+        """An item that holds a DrainNotice."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSetting:
+    """What every stream is given: its bounds, and time and chance as arguments."""
+
+    times: SessionTimes
+    clock: Clock
+    random: Random
+
+
+class ServerSession(Generic[Item, ServerItem]):
+    """The stream of one authenticated holder.
+
+    Subclasses say what an item means in `receive` and tidy up in `closed`.
+    """
+
+    def __init__(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        framing: Framing[ServerItem],
+        session_id: str,
+        setting: SessionSetting,
+    ) -> None:
+        times, clock = setting.times, setting.clock
+        self.session_id = session_id
+        self.epoch = 0
+        self.times = times
+        self.clock = clock
+        self.unknown_items = 0
+        self.draining = False
+        self._context = context
+        self._framing = framing
+        self._random = setting.random
+        self._seq = 0
+        self._peer_seq = 0
+        self._end: EndReason | None = None
+        self._end_status: status_pb2.Status | None = None
+        self._errors: deque[float] = deque()
+        self._timers: dict[str, TimerHandle] = {}
+        self._handler: asyncio.Task[Any] | None = None
+        self._last_received = clock.monotonic()
+        self._served = asyncio.Event()
+        self.outbound: Outbound[ServerItem] = Outbound(
+            self._write_items,
+            self._stalled,
+            clock=clock,
+            frame_bytes=times.frame_bytes,
+            controls=times.queued_controls,
+            notices=times.queued_notices,
+            stall_ms=times.write_stall_ms,
+        )
+
+    # -- what subclasses say ------------------------------------------------------------
+
+    async def receive(self, item: Item) -> None:
+        """Handles one item; a ServiceError becomes a FrameError and the stream lives on."""
+        raise NotImplementedError
+
+    def arm_of(self, item: Item) -> str | None:
+        """Name of the arm that is set, None for an item of a newer peer."""
+        raise NotImplementedError
+
+    # -- sending ------------------------------------------------------------------------
+
+    def send_control(self, item: ServerItem) -> None:
+        """Queues an item ahead of notices; a client that lets this lane fill is ended."""
+        if not self.outbound.control(item):
+            self._stalled()
+
+    def send_notice(self, item: ServerItem) -> bool:
+        """Queues a notice; when the lane is full it is dropped and a resync asked for."""
+        if self.outbound.notice(item):
+            return True
+        if "resync" not in self._timers:
+            resync = session_pb2.ResyncRequired(reason=session_pb2.RESYNC_REASON_NOTICES_DROPPED)
+            self.send_control(self._framing.resync_required(resync))
+            # One request to resync per interval says as much as a thousand.
+            self._start_timer("resync", self.times.heartbeat_ms / 1000, self._forget_resync)
+        return False
+
+    # -- ending -------------------------------------------------------------------------
+
+    @property
+    def end_reason(self) -> EndReason:
+        """How the stream ended; LOST until something else is known."""
+        return self._end or EndReason.LOST
+
+    @property
+    def ended(self) -> bool:
+        """The stream has been told to end; nothing more is sent or received."""
+        return self._end is not None
+
+    def end(self, reason: EndReason, error: ServiceError | None = None) -> None:
+        """Ends the stream from our side, with a status unless it is a clean end."""
+        if self._end is not None:
+            return
+        self._end = reason
+        if error is not None:
+            self._end_status = error.to_status(self._framing.domain)
+        # The handler waits in a read that only the peer could end, so it is interrupted.
+        if self._handler is not None and self._handler is not asyncio.current_task():
+            self._handler.cancel()
+
+    def ask_to_move(self, reason: session_pb2.DrainReason.ValueType, deadline_ms: int | None = None) -> None:
+        """Sends a DrainNotice and ends the stream when its time is up."""
+        if self.draining or self.ended:
+            return
+        self.draining = True
+        deadline = self.times.drain_ms if deadline_ms is None else deadline_ms
+        notice = session_pb2.DrainNotice(reason=reason)
+        wait = self._random.uniform(0, min(self.times.reconnect_spread_ms, deadline / 2))
+        notice.reconnect_after.FromMilliseconds(int(wait))
+        notice.deadline.FromMilliseconds(deadline)
+        self.send_control(self._framing.drain_notice(notice))
+        self._start_timer("drain", deadline / 1000, self._drained)
+
+    async def wait_ended(self) -> None:
+        """Returns when the stream is no longer served."""
+        await self._served.wait()
+
+    def mark_served(self) -> None:
+        """The stream is no longer served."""
+        self._served.set()
+
+    # -- serving ------------------------------------------------------------------------
+
+    def follow_greeting(self, peer_seq: int) -> None:
+        """Counts on from the challenge and the hello, the first frame of either side."""
+        self._seq = 1
+        self._peer_seq = peer_seq
+
+    async def serve(self) -> EndReason:
+        """Reads until the end; returns how it came.
+
+        Raises:
+            AbortError: by gRPC, when the stream ends with a status of ours.
+            CancelledError: when the call was cancelled from outside.
+        """
+        handler = self._handler = asyncio.current_task()
+        self._last_received = self.clock.monotonic()
+        self._start_timer("beat", self.times.heartbeat_ms / 1000, self._beat)
+        age = self.times.stream_age_ms / 1000 * self._random.uniform(0.8, 1.2)
+        self._start_timer("age", age, self._aged)
+        try:
+            await self._read_frames()
+        except asyncio.CancelledError:
+            if self._end is None or handler is None:
+                self._end = EndReason.LOST
+                raise
+            # Our own interruption of the read: the handler goes on to send the status.
+            handler.uncancel()
+        finally:
+            self._stop_timers()
+        return await self._finish()
+
+    async def _read_frames(self) -> None:
+        while self._end is None:
+            try:
+                frame = await self._context.read()
+            except ServiceError as error:
+                # Bytes that are no frame of this plane; the ones after them may be.
+                self._last_received = self.clock.monotonic()
+                self._report(self._peer_seq + 1, 0, error)
+                continue
+            if frame is grpc.aio.EOF:
+                self._end = EndReason.LOST
+                return
+            self._last_received = self.clock.monotonic()
+            self._check_frame(frame)
+            await self._receive_items(frame.seq, frame.items)
+
+    def _check_frame(self, frame: Any) -> None:
+        self._peer_seq = frame.seq
+        if frame.ByteSize() > self.times.frame_bytes:
+            self.end(EndReason.REFUSED, protocol_violation("the frame is over the limit in bytes"))
+
+    async def receive_rest(self, seq: int, items: Sequence[Item]) -> None:
+        """Handles items that came in the frame of the hello, behind it."""
+        await self._receive_items(seq, items)
+
+    async def _receive_items(self, seq: int, items: Sequence[Item]) -> None:
+        for index, item in enumerate(items):
+            if self._end is not None:
+                return
+            if self.arm_of(item) is None:
+                self.unknown_items += 1
+                continue
+            try:
+                await self.receive(item)
+            except ServiceError as error:
+                self._report(seq, index, error)
+
+    def _report(self, seq: int, index: int, error: ServiceError) -> None:
+        now = self.clock.monotonic()
+        self._errors.append(now)
+        while self._errors[0] < now - self.times.frame_error_window_ms / 1000:
+            self._errors.popleft()
+        if len(self._errors) >= self.times.frame_errors:
+            self.end(EndReason.REFUSED, protocol_violation("too many bad items within a minute"))
+            return
+        status = error.to_status(self._framing.domain)
+        self.send_control(
+            self._framing.frame_error(session_pb2.FrameError(frame_seq=seq, item_index=index, status=status))
+        )
+
+    async def _finish(self) -> EndReason:
+        reason = self._end or EndReason.LOST
+        if reason in (EndReason.GOODBYE, EndReason.DRAINED, EndReason.REFUSED):
+            # What was answered before the end still travels, within the stall bound.
+            await self._flush()
+        self.outbound.close()
+        if self._end_status is not None:
+            await self._context.abort_with_status(rpc_status.to_status(self._end_status))
+        return reason
+
+    async def _flush(self) -> None:
+        flushing = asyncio.ensure_future(self.outbound.flush())
+        limit = self.clock.call_later(self.times.write_stall_ms / 1000, flushing.cancel)
+        try:
+            await asyncio.wait([flushing])
+        finally:
+            limit.cancel()
+
+    async def _write_items(self, items: list[ServerItem]) -> None:
+        self._seq += 1
+        await self._context.write(self._framing.frame(self._seq, self._peer_seq, items))
+
+    # -- timers -------------------------------------------------------------------------
+
+    def _start_timer(self, name: str, seconds: float, callback: Callable[[], object]) -> None:
+        self._timers[name] = self.clock.call_later(seconds, callback)
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _beat(self) -> None:
+        """Says something when we were silent; ends the stream when the peer was."""
+        now = self.clock.monotonic()
+        silent_at = self._last_received + self.times.liveness_ms / 1000
+        if now >= silent_at:
+            self.end(EndReason.SILENT, session_silent())
+            return
+        beat_at = self.outbound.last_sent + self.times.heartbeat_ms / 1000
+        if now >= beat_at:
+            self.send_control(self._framing.heartbeat(session_pb2.Heartbeat()))
+            beat_at = now + self.times.heartbeat_ms / 1000
+        # Never a busy loop, whatever rounding does to the two instants.
+        wait = max(0.01, min(beat_at, silent_at) - now)
+        self._start_timer("beat", wait, self._beat)
+
+    def _aged(self) -> None:
+        self.ask_to_move(session_pb2.DRAIN_REASON_STREAM_AGE)
+
+    def _drained(self) -> None:
+        self.end(EndReason.DRAINED, server_draining())
+
+    def _stalled(self) -> None:
+        self.end(EndReason.SLOW, slow_consumer())
+
+    def _forget_resync(self) -> None:
+        self._timers.pop("resync", None)
+
+
+def protocol_violation(message: str) -> ServiceError:
+    """The stream cannot go on: the client broke the protocol."""
+    return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "PROTOCOL_VIOLATION", message)
+
+
+def session_silent() -> ServiceError:
+    """Nothing came for the liveness timeout."""
+    return ServiceError(
+        grpc.StatusCode.UNAVAILABLE,
+        "SESSION_SILENT",
+        "nothing was received for longer than the liveness timeout; reconnect with jitter",
+    )
+
+
+def slow_consumer() -> ServiceError:
+    """The client does not read what it is sent."""
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "SLOW_CONSUMER",
+        "the stream is not being read; reconnect with less credit",
+        retry_after_ms=0,
+    )
+
+
+def server_draining(retry_after_ms: int = 1_000) -> ServiceError:
+    """This replica is leaving."""
+    return ServiceError(
+        grpc.StatusCode.UNAVAILABLE,
+        "SERVER_DRAINING",
+        "this server is shutting down or moving its streams; reconnect",
+        retry_after_ms=retry_after_ms,
+    )

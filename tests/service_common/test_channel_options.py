@@ -1,0 +1,119 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from service_common.channel_options import (
+    ChannelOptions,
+    calls_channel_options,
+    server_options,
+    session_channel_options,
+)
+
+
+def test_the_arguments_of_a_server_are_spelt_and_set_so() -> None:
+    assert dict(server_options()) == {
+        "grpc.keepalive_time_ms": 30_000,
+        "grpc.keepalive_timeout_ms": 10_000,
+        "grpc.http2.ping_timeout_ms": 10_000,
+        "grpc.http2.min_ping_interval_without_data_ms": 10_000,
+        "grpc.http2.max_ping_strikes": 2,
+        "grpc.keepalive_permit_without_calls": 1,
+        "grpc.http2.max_pings_without_data": 0,
+        "grpc.max_connection_age_ms": 3_600_000,
+        "grpc.max_connection_age_grace_ms": 300_000,
+        "grpc.max_concurrent_streams": 1_000,
+        "grpc.max_receive_message_length": 8_388_608,
+        "grpc.so_reuseport": 0,
+        "grpc.enable_channelz": 0,
+    }
+
+
+def test_what_a_server_may_choose() -> None:
+    options = dict(server_options(so_reuseport=True, channelz=True, max_receive_bytes=1_024))
+    assert options["grpc.so_reuseport"] == 1
+    assert options["grpc.enable_channelz"] == 1
+    assert options["grpc.max_receive_message_length"] == 1_024
+
+
+def test_the_arguments_of_a_session_channel() -> None:
+    assert dict(session_channel_options()) == {
+        "grpc.keepalive_time_ms": 30_000,
+        "grpc.keepalive_timeout_ms": 10_000,
+        "grpc.http2.ping_timeout_ms": 10_000,
+        "grpc.http2.max_pings_without_data": 0,
+        "grpc.keepalive_permit_without_calls": 0,
+        "grpc.max_reconnect_backoff_ms": 10_000,
+        "grpc.max_receive_message_length": 8_388_608,
+        "grpc.use_local_subchannel_pool": 1,
+        "grpc.enable_retries": 0,
+    }
+
+
+def test_the_calls_channel_differs_by_its_retries_alone() -> None:
+    options = dict(calls_channel_options())
+    config = json.loads(options.pop("grpc.service_config"))
+    assert options.pop("grpc.enable_retries") == 1
+    session = dict(session_channel_options())
+    del session["grpc.enable_retries"]
+    assert options == session
+    assert config == {
+        "methodConfig": [
+            {
+                "name": [{}],
+                "retryPolicy": {
+                    "maxAttempts": 4,
+                    "initialBackoff": "0.2s",
+                    "maxBackoff": "5s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ]
+    }
+
+
+@pytest.mark.parametrize("options", [server_options(), session_channel_options(), calls_channel_options()])
+def test_the_installed_grpc_knows_every_argument(options: ChannelOptions) -> None:
+    (extension,) = Path(grpc.__file__).parent.glob("_cython/cygrpc*.so")
+    library = extension.read_bytes()
+    assert b"grpc.no_such_argument" not in library
+    assert [name for name, _ in options if name.encode() not in library] == []
+
+
+async def test_an_unavailable_server_is_asked_again() -> None:
+    attempts = 0
+
+    async def second_time(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            await context.abort(grpc.StatusCode.UNAVAILABLE)
+        return b"done"
+
+    async def never(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        nonlocal attempts
+        attempts += 1
+        await context.abort(grpc.StatusCode.INTERNAL)
+
+    server = grpc.aio.server()
+    handlers: dict[str, Any] = {
+        "SecondTime": grpc.unary_unary_rpc_method_handler(second_time),
+        "Never": grpc.unary_unary_rpc_method_handler(never),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.S", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        target = f"127.0.0.1:{port}"
+        async with grpc.aio.insecure_channel(target, options=calls_channel_options()) as channel:
+            call: Any = channel.unary_unary
+            assert await call("/t.S/SecondTime")(b"", timeout=30) == b"done"
+            assert attempts == 2
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call("/t.S/Never")(b"", timeout=30)
+            assert attempts == 3
+    finally:
+        await server.stop(None)
