@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 Path = tuple[str | int, ...]
@@ -112,8 +113,8 @@ class JsonLines:
 def _object(pairs: list[tuple[str, object]]) -> JsonObject:
     value = JsonObject(pairs)
     if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        value.repeated = tuple(key for key in value if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        value.repeated = tuple(key for key, count in counts.items() if count > 1)
     return value
 
 

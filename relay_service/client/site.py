@@ -79,8 +79,8 @@ class Site:
             site_id: This site's id at the relay.
             keys: Its keys. The relay's projection has to name their key id.
             earlier_keys: Keys from before a rotation, so that results sealed to them can be opened.
-            trust: Tells whether to seal to a device, given its identity and runner id. Without it, every one is
-                trusted that the relay names.
+            trust: Tells whether to seal to a device, given its identity and runner id. Without it, every
+                one is trusted that the relay names.
             on_orphan: Told of notices about jobs that this process did not enqueue. They stay unsettled, and
                 come again, unless `settle` is called.
             streams: False to go without a long-lived stream, by unary calls alone.

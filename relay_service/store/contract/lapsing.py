@@ -319,6 +319,7 @@ class ChurnCases:
         for number in range(8):
             await scene.claimed(f"job-{number}")
             await store_harness.advance(70_000)
+            await scene.store.cancel(SITE, f"job-{number}")
         assert await self._reports(scene, store_harness) == []
 
     async def test_difference_8_junk_is_churn_too(self, store_harness: StoreHarness) -> None:
@@ -327,6 +328,7 @@ class ChurnCases:
         for number in range(6):
             grant = await scene.ready(f"job-{number}")
             await scene.release(grant, ReleaseReason.BAD_ENVELOPE)
+            await scene.store.cancel(SITE, f"job-{number}")
         assert await self._reports(scene, store_harness) == [ChurnReport(Route(SITE, "alice"), 6, 300_000)]
 
     async def _waste(self, scene: Scene, harness: StoreHarness, name: str) -> None:

@@ -183,17 +183,13 @@ class BoundCases:
         await scene.complete(second)
         assert ids(await scene.claim(request_id="r-1")) == ["c"]
 
-    async def test_difference_15_an_empty_answer_is_not_remembered(
-        self, store_harness: StoreHarness
-    ) -> None:
+    async def test_difference_15_an_empty_answer_is_not_remembered(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
         assert ids(await scene.claim(request_id="r-1")) == []
         await scene.enqueue("a")
         assert ids(await scene.claim(request_id="r-1")) == ["a"]
 
-    async def test_difference_15_request_ids_are_each_runners_own(
-        self, store_harness: StoreHarness
-    ) -> None:
+    async def test_difference_15_request_ids_are_each_runners_own(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
         await scene.enqueue("a", "b")
         assert ids(await scene.claim("runner_1", maximum=1, request_id="r-1")) == ["a"]

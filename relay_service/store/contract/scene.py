@@ -103,9 +103,7 @@ class Scene:
         """Adds jobs; the last one as it stands."""
         answer: Enqueued | Refusal = Refusal.NOT_FOUND
         for job_id in job_ids:
-            stub = JobStub(
-                job_id, kind, owner, "BYOLLM-S", audience, SizeClass.SMALL, False, deadline_at_ms
-            )
+            stub = JobStub(job_id, kind, owner, "BYOLLM-S", audience, SizeClass.SMALL, False, deadline_at_ms)
             answer = await self.store.enqueue(site, stub)
         assert isinstance(answer, Enqueued)
         return answer.job

@@ -79,9 +79,7 @@ class SealingCases:
     async def test_gap_another_sites_job_is_unknown(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
         grant = await scene.claimed("a")
-        answer = await store_harness.store.seal(
-            "site_other", reference(grant), device().key_id, envelope()
-        )
+        answer = await store_harness.store.seal("site_other", reference(grant), device().key_id, envelope())
         assert answer == TooLate(Refusal.NOT_FOUND, None)
 
     async def test_gap_not_ready_until_sealed(self, store_harness: StoreHarness) -> None:

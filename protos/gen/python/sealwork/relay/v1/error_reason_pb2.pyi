@@ -116,6 +116,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Code: UNIMPLEMENTED. This relay does not serve the method. Client: use the twin that the documentation names, or upgrade the relay."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 45
     """Code: INTERNAL. A fault of the relay; incident_id names it in the relay's log. Client: report it; retry twice at most."""
+    ERROR_REASON_DEADLINE_TOO_SHORT: _ErrorReason.ValueType  # 46
+    """Code: DEADLINE_EXCEEDED. The call's deadline leaves no time to answer, so the work was not begun. Client: repeat with a longer deadline."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason lists the reasons. Names never change; new ones may be added."""
@@ -212,4 +214,6 @@ ERROR_REASON_NOT_IMPLEMENTED: ErrorReason.ValueType  # 44
 """Code: UNIMPLEMENTED. This relay does not serve the method. Client: use the twin that the documentation names, or upgrade the relay."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 45
 """Code: INTERNAL. A fault of the relay; incident_id names it in the relay's log. Client: report it; retry twice at most."""
+ERROR_REASON_DEADLINE_TOO_SHORT: ErrorReason.ValueType  # 46
+"""Code: DEADLINE_EXCEEDED. The call's deadline leaves no time to answer, so the work was not begun. Client: repeat with a longer deadline."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

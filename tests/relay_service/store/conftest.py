@@ -1,0 +1,5 @@
+"""The contract lives outside the tests, and should fail as readably as they do."""
+
+import pytest
+
+pytest.register_assert_rewrite("relay_service.store.contract")
