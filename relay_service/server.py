@@ -7,7 +7,6 @@ from typing import Self
 from uuid import uuid4
 
 import grpc.aio
-import structlog
 
 from relay_service.core.identity import PublicIdentity
 from relay_service.key_directory import ProjectionKeys
@@ -34,9 +33,9 @@ from service_common.clocks import Clock, SystemClock
 from service_common.drain import Drain
 from service_common.health import ServingState
 from service_common.listeners import Listener, bind
-from service_common.logs import LOG_KEYS
 from service_common.loop_lag import LoopLagMonitor
 from service_common.method_table import (
+    CHANNELZ_METHODS,
     HEALTH_METHODS,
     REFLECTION_METHODS,
     MethodTable,
@@ -45,11 +44,9 @@ from service_common.method_table import (
 from service_common.metrics import Metrics
 from service_common.readiness import Readiness
 from service_common.request_verifier import RequestVerifier
-from service_common.server import add_health, add_reflection, build_server
+from service_common.server import add_health, add_reflection, build_admin_server, build_server
 from service_common.sessions.limits import SessionTimes
 from service_common.sessions.session import SessionSetting
-
-_log = structlog.get_logger(__name__)
 
 DOMAIN = "relay.sealwork.dev"
 CONTROL_SERVICE = "sealwork.relay.v1.ControlPlaneService"
@@ -57,31 +54,10 @@ SERVICES = (site_plane.SERVICE, daemon_plane.SERVICE, CONTROL_SERVICE, admin_pla
 PAIRING_METHODS = frozenset(
     f"/{daemon_plane.SERVICE}/{name}" for name in ("StartPairing", "WatchPairing", "PollPairing")
 )
+ADMIN_METHODS = frozenset(
+    f"/{admin_plane.SERVICE}/{name}" for name in ("GetStats", "ListJobs", "ListDaemons", "ListSites", "Watch")
+)
 SESSION_METHODS = frozenset(f"/{service}/Session" for service in (site_plane.SERVICE, daemon_plane.SERVICE))
-RELAY_LOG_KEYS = LOG_KEYS | {
-    "config",
-    "device",
-    "end",
-    "expiries",
-    "file",
-    "instance",
-    "job_id",
-    "lease_id",
-    "leases",
-    "line",
-    "owner",
-    "path",
-    "plane",
-    "problem",
-    "problems",
-    "projection",
-    "revision",
-    "runner_id",
-    "site_id",
-    "store",
-    "url",
-    "window_ms",
-}
 
 
 @dataclass(frozen=True)
@@ -91,6 +67,7 @@ class ServerOptions:
     Attributes:
         listeners: where; at least one.
         operators: public identities that may call the operator's planes, by caller name.
+        admin_listener: where operators look on without a signature; whoever reaches it may look.
         so_reuseport: let several processes share a port.
     """
 
@@ -102,6 +79,7 @@ class ServerOptions:
     offered_version: str = ""
     sessions_per_site: int = 16
     grace_ms: int = 30_000
+    admin_listener: Listener | None = None
     so_reuseport: bool = False
 
 
@@ -152,7 +130,10 @@ class RelayServer:
         )
         self.drain.register(self.relay.drain)
         verifier = RequestVerifier(keys, store, self.clock)
-        self._server = self._build(verifier, source)
+        self._admin = AdminPlane(self.relay, source, self.clock, options.instance)
+        self._servers = [self._build(verifier)]
+        if options.admin_listener is not None:
+            self._servers.append(self._build_admin())
         self._background = Background()
         self._lag = LoopLagMonitor(self.clock, self.state)
 
@@ -171,8 +152,11 @@ class RelayServer:
             SettingsError: an address cannot be served.
         """
         for listener in self._options.listeners:
-            self.ports.append(bind(self._server, listener))
-        await self._server.start()
+            self.ports.append(bind(self._servers[0], listener))
+        if self._options.admin_listener is not None:
+            bind(self._servers[1], self._options.admin_listener)
+        for server in self._servers:
+            await server.start()
         self.relay.start()
         readiness = Readiness(self.clock, self.state, dict.fromkeys(SERVICES, self._store_answers))
         await readiness.refresh()
@@ -181,13 +165,14 @@ class RelayServer:
 
     async def run_until_drained(self) -> None:
         """Serves until a drain begins and has been carried out."""
-        await self.drain.run(self._server)
+        await self.drain.run(*self._servers)
 
     async def stop(self) -> None:
         """Ends at once what is still served."""
         self._lag.stop()
         await self._background.cancel()
-        await self._server.stop(0)
+        for server in self._servers:
+            await server.stop(0)
         await self.relay.close()
 
     async def __aenter__(self) -> Self:
@@ -197,7 +182,7 @@ class RelayServer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _build(self, verifier: RequestVerifier, source: ProjectionSource) -> grpc.aio.Server:
+    def _build(self, verifier: RequestVerifier) -> grpc.aio.Server:
         policy = ServicePolicy(DOMAIN, verifier)
         table = MethodTable(
             services=dict.fromkeys(SERVICES, policy),
@@ -213,11 +198,21 @@ class RelayServer:
         )
         site_plane_pb2_grpc.add_SitePlaneServiceServicer_to_server(SitePlane(relay, relay.site_calls), server)
         control_plane_pb2_grpc.add_ControlPlaneServiceServicer_to_server(UnservedControlPlane(), server)
-        admin_pb2_grpc.add_RelayAdminServiceServicer_to_server(
-            AdminPlane(relay, source, self.clock, self._options.instance), server
-        )
+        admin_pb2_grpc.add_RelayAdminServiceServicer_to_server(self._admin, server)
         add_health(server, self.state)
         add_reflection(server, SERVICES)
+        return server
+
+    def _build_admin(self) -> grpc.aio.Server:
+        table = MethodTable(
+            services={admin_plane.SERVICE: ServicePolicy(DOMAIN, None)},
+            unauthenticated=ADMIN_METHODS | HEALTH_METHODS | REFLECTION_METHODS | CHANNELZ_METHODS,
+            default_domain=DOMAIN,
+        )
+        # The metrics of calls are counted once a process, under the names of the main listener.
+        interceptor = CallInterceptor(table, CallMetrics(Metrics()), self.clock)
+        server = build_admin_server(interceptor, self.state, [admin_plane.SERVICE])
+        admin_pb2_grpc.add_RelayAdminServiceServicer_to_server(self._admin, server)
         return server
 
     async def _store_answers(self) -> bool:

@@ -54,7 +54,7 @@ class Readiness:
         ready = await self._answer(probe)
         for service in self._services[probe]:
             if self._state.set_ready(service, ready=ready):
-                _log.warning("readiness changed", service=service, ready=ready)
+                (_log.info if ready else _log.warning)("readiness changed", service=service, ready=ready)
 
     async def _answer(self, probe: Probe) -> bool:
         async def ask() -> bool:

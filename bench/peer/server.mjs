@@ -1,14 +1,32 @@
-// Serves the published relay over HTTP/1.1 on a loopback port: node server.mjs FIXTURE.json
+// Serves the published relay over HTTP/1.1 on a loopback port: node server.mjs SETUP.json LEASES.json
+//
+// SETUP.json holds the relay's fixture, and jobs that are to be running from the start: {fixture, running},
+// each of the latter {runnerId, siteId, stub}. Their leases are written to LEASES.json, by runner.
 //
 // The package ships a fetch handler and no server. This is the thinnest one that keeps to its published
 // contract (a real Request in, a real Response out), so that what is measured is the relay and not us.
 // Prints one line, {"port": N}, once it listens. Ends when its standard input does, so that it cannot
 // outlive the benchmark that started it.
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { Relay } from "@byollm/relay";
 
-const relay = new Relay({ fixture: JSON.parse(readFileSync(process.argv[2], "utf8")) });
+const [setupPath, leasesPath] = process.argv.slice(2);
+const { fixture, running } = JSON.parse(readFileSync(setupPath, "utf8"));
+const relay = new Relay({ fixture });
+
+// Takes a job to where its device runs it, through the store that the package exposes: over HTTP it would
+// take the peer a minute for thousands of devices, since every claim walks all jobs.
+async function run({ runnerId, siteId, stub }) {
+  const { owner, device } = relay.projection.deviceFor(runnerId);
+  const routes = relay.projection.routesFor(owner);
+  await relay.state.enqueue({ id: stub.id, siteId, stub });
+  const claim = { runnerId, owner, device, routes, kinds: new Set([stub.kind]), max: 1, leaseMs: 60_000 };
+  const [{ lease }] = await relay.state.claim(claim);
+  await relay.state.seal({ jobId: stub.id, siteId, envelope: { ciphertext: "AAAA" } });
+  await relay.state.takePayload({ jobId: stub.id, runnerId, leaseId: lease.id });
+  return [runnerId, { jobId: stub.id, leaseId: lease.id }];
+}
 
 async function bodyOf(incoming) {
   const chunks = [];
@@ -38,6 +56,10 @@ const server = createServer((incoming, outgoing) => {
 // Node drops an idle connection after 5 s. Devices call every 10 s: keeping theirs open spares the peer a
 // new connection for each heartbeat.
 server.keepAliveTimeout = 120_000;
+const leases = [];
+for (const job of running) leases.push(await run(job));
+writeFileSync(leasesPath, JSON.stringify(Object.fromEntries(leases)));
+
 server.listen(0, "127.0.0.1", 4096, () => {
   process.stdout.write(`${JSON.stringify({ port: server.address().port })}\n`);
 });

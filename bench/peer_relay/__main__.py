@@ -32,11 +32,14 @@ async def jobs(session: Session, installation: Installation, effort: plan.Effort
 
 
 async def heartbeats(session: Session, installation: Installation, effort: plan.Effort) -> Section:
-    section = Section("Heartbeats of idle devices, one every 10 s each", "heartbeat")
-    section.notes = ["failed: not answered within 5 s of the end of the burst"]
-    for devices in effort.devices:
+    section = Section("Heartbeats, one every 10 s from each device", "heartbeat")
+    section.notes = [
+        "busy devices run a job each and renew its lease",
+        "failed: not answered within 5 s of the end of the burst",
+    ]
+    for fleet in effort.fleets:
         # One after the other: what thousands of open connections cost must not fall on another variant.
-        variant = plan.heartbeat_variant(installation, devices)
+        variant = plan.heartbeat_variant(installation, fleet)
         rounds, seconds = effort.heartbeat_rounds, effort.heartbeat_seconds
         await session.measure(section, [variant], rounds=rounds, seconds=seconds)
     return section

@@ -42,28 +42,44 @@ class _Job:
     started: float
 
 
+def new_stub(job_id: str, owner: str, site: Party, characters: int, deadline_ms: int) -> dict[str, Any]:
+    """What the relay learns of a job: everything but its content.
+
+    Args:
+        deadline_ms: from now.
+    """
+    return {
+        "id": job_id,
+        "kind": "llm.generate",
+        "owner": owner,
+        "site": site.keys.key_id,
+        "audience": "private",
+        "sizeClass": "small" if characters <= _SMALL_CHARACTERS else "large",
+        "streaming": False,
+        "deadlineAt": now_ms() + deadline_ms,
+    }
+
+
 class Pair:
-    """A site, and one device that works for it, both in lockstep.
+    """A site, and the one device that works for it, both in lockstep.
 
     Lockstep spares the peer every poll in vain: each side calls exactly when there is something to get.
-    The site is the pair's own unless one is given.
     """
 
     site: SiteCaller
     device: DeviceCaller
 
-    def __init__(self, owner: str, load: JobLoad, random: Random, site: Party | None = None) -> None:
+    def __init__(self, owner: str, load: JobLoad, random: Random) -> None:
         self.owner = owner
-        self.site_party = site or new_party(f"site-{owner}", random)
+        self.site_party = new_party(f"site-{owner}", random)
         self.device_party = new_party(f"runner-{owner}", random)
         self._legs = Legs(self.site_party, self.device_party)
         self._load = load
         self._random = random
 
-    async def connect(self, port: int, site: SiteCaller | None = None) -> None:
-        """Opens the connections of the device, and of the site where no connected one is given."""
+    async def connect(self, port: int) -> None:
         size = self._load.in_flight
-        self.site = site or SiteCaller(self.site_party, await ConnectionPool.open(port, size))
+        self.site = SiteCaller(self.site_party, await ConnectionPool.open(port, size))
         self.device = DeviceCaller(self.device_party, await ConnectionPool.open(port, size))
 
     async def cycle(self) -> tuple[list[float], int]:
@@ -103,16 +119,7 @@ class Pair:
         return _Job(identifier, new_prompt(self._load.payload_bytes, self._random), perf_counter())
 
     def _stub(self, job: _Job) -> dict[str, Any]:
-        return {
-            "id": job.id,
-            "kind": "llm.generate",
-            "owner": self.owner,
-            "site": self.site_party.keys.key_id,
-            "audience": "private",
-            "sizeClass": "small" if len(job.prompt) <= _SMALL_CHARACTERS else "large",
-            "streaming": False,
-            "deadlineAt": now_ms() + self._load.deadline_ms,
-        }
+        return new_stub(job.id, self.owner, self.site_party, len(job.prompt), self._load.deadline_ms)
 
     async def _claim_and_seal(self, jobs: Mapping[str, _Job], most: int) -> dict[str, str]:
         claimed = await self.device.claim(most)

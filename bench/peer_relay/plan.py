@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.peer_relay.cancels import PeerCancels
-from bench.peer_relay.heartbeats import PeerHeartbeats
+from bench.peer_relay.heartbeats import Fleet, PeerHeartbeats
 from bench.peer_relay.installation import Installation
 from bench.peer_relay.jobs import PeerJobs
 from bench.peer_relay.pair import JobLoad
@@ -24,24 +24,25 @@ class Effort:
 
     Attributes:
         cancel_span: cancels fall on job ages from 0 to this many seconds.
-        devices: numbers of devices that keep in touch, each measured on its own.
+        fleets: devices that keep in touch, each fleet measured on its own.
     """
 
     job_rounds: int
     job_seconds: float
-    devices: Sequence[int]
+    fleets: Sequence[Fleet]
     heartbeat_rounds: int
     heartbeat_seconds: float
     cancel_span: float
     cancel_daemons: int
 
 
-QUICK = Effort(2, 3.0, (100, 1_000, 5_000), 1, 8.0, 12.0, 60)
-FULL = Effort(5, 6.0, (100, 1_000, 5_000), 2, 20.0, 30.0, 100)
+_IDLE = (Fleet(100), Fleet(1_000), Fleet(5_000))
+QUICK = Effort(2, 3.0, (*_IDLE, Fleet(1_000, busy=True)), 1, 6.0, 12.0, 60)
+FULL = Effort(5, 6.0, (*_IDLE, Fleet(1_000, busy=True), Fleet(5_000, busy=True)), 2, 15.0, 30.0, 100)
 
 
-def heartbeats_name(devices: int) -> str:
-    return f"peer, {devices:,} devices"
+def heartbeats_name(fleet: Fleet) -> str:
+    return f"peer, {fleet.devices:,} {'busy' if fleet.busy else 'idle'} devices"
 
 
 def job_variants(installation: Installation) -> list[PeerJobs]:
@@ -49,8 +50,8 @@ def job_variants(installation: Installation) -> list[PeerJobs]:
     return [PeerJobs(name, installation, load) for name, load in _LOADS.items()]
 
 
-def heartbeat_variant(installation: Installation, devices: int) -> PeerHeartbeats:
-    return PeerHeartbeats(heartbeats_name(devices), installation, devices)
+def heartbeat_variant(installation: Installation, fleet: Fleet) -> PeerHeartbeats:
+    return PeerHeartbeats(heartbeats_name(fleet), installation, fleet)
 
 
 def cancel_variant(installation: Installation, effort: Effort) -> PeerCancels:

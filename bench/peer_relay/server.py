@@ -5,6 +5,7 @@ from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,8 @@ from bench.placement import pinned
 from bench.process_stats import ServerMeter
 from bench.variant import VariantUnavailableError
 
-_START_SECONDS = 20.0
+Leases = dict[str, dict[str, str]]
+_START_SECONDS = 60.0
 _STOP_SECONDS = 5.0
 
 
@@ -37,6 +39,15 @@ def fixture(sites: Sequence[Party], devices: Sequence[tuple[str, str, Party]]) -
     }
 
 
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that a device runs when the server starts; the names of the fields are the server's."""
+
+    runnerId: str  # noqa: N815
+    siteId: str  # noqa: N815
+    stub: dict[str, Any]
+
+
 class PeerServer:
     """The published relay in a Node process on a loopback port, bound to the server's core."""
 
@@ -46,20 +57,29 @@ class PeerServer:
         self._folder: TemporaryDirectory[str] | None = None
         self.port = 0
 
-    async def start(self, projection: dict[str, Any]) -> None:
+    async def start(self, projection: dict[str, Any], running: Sequence[RunningJob] = ()) -> Leases:
         """Starts the process and waits until it listens.
+
+        Args:
+            running: jobs that devices hold from the start.
+
+        Returns:
+            The leases of those jobs, by device.
 
         Raises:
             VariantUnavailableError: it did not come up; the message holds the end of what it printed.
         """
         self._folder = TemporaryDirectory(prefix="bench-peer-")
-        path = Path(self._folder.name) / "fixture.json"
-        path.write_bytes(orjson.dumps(projection))
-        command = pinned([str(self._installation.node), str(self._installation.script), str(path)])
+        setup, leases = self._path("setup.json"), self._path("leases.json")
+        setup.write_bytes(orjson.dumps({"fixture": projection, "running": running}))
+        node, script = self._installation.node, self._installation.script
+        command = pinned([str(node), str(script), str(setup), str(leases)])
         # Errors go to a file: a pipe that nobody empties would stop the server once it is full.
-        with self._errors().open("wb") as errors:
+        with self._path("errors.txt").open("wb") as errors:
             self._process = await create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=errors)
         self.port = await self._announced_port(self._process)
+        held: Leases = orjson.loads(leases.read_bytes())
+        return held
 
     async def stop(self) -> None:
         process, self._process = self._process, None
@@ -85,10 +105,10 @@ class PeerServer:
             line = await asyncio.wait_for(process.stdout.readline(), _START_SECONDS)
             return int(orjson.loads(line)["port"])
         except (TimeoutError, ValueError, KeyError) as error:
-            said = self._errors().read_text(encoding="utf-8", errors="replace").strip()[-300:]
+            said = self._path("errors.txt").read_text(encoding="utf-8", errors="replace").strip()[-300:]
             reason = f"the published relay did not start: {said or 'it said nothing'}"
             raise VariantUnavailableError(reason) from error
 
-    def _errors(self) -> Path:
+    def _path(self, name: str) -> Path:
         assert self._folder is not None
-        return Path(self._folder.name) / "errors.txt"
+        return Path(self._folder.name) / name

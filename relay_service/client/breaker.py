@@ -19,8 +19,8 @@ class _Begins:
 class Breaker:
     """Counts how often each job of each site was begun.
 
-    A job that comes back, because its lease was lost or the process gave up, is begun at most three times within
-    ten minutes of the last begin, at least thirty seconds apart. After that it is refused for good.
+    A job that comes back, because its lease was lost or its result was, is begun at most three times, at
+    least thirty seconds apart. After that it is refused, until ten minutes have passed without it.
     """
 
     def __init__(

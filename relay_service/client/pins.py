@@ -1,7 +1,7 @@
 """The sites that a device serves, each pinned by its identity key."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from relay_service.client.succession import ChainOutcome, SuccessionLink, verify_chain
@@ -23,8 +23,8 @@ class PinError(ValueError):
 class SitePins:
     """Which keys may sign payloads for this device.
 
-    A key id names one identity for ever. The relay's directory can take a site away, bring a known one back, and
-    lead from a known key to its successor by a chain of signatures. It cannot introduce a stranger unless
+    A key id names one identity for ever. The relay's directory can take a site away, bring a known one back,
+    and lead from a known key to its successor by a chain of signatures. It cannot introduce a stranger unless
     `trust_directory` says so: the relay is not trusted for keys.
     """
 
@@ -55,7 +55,7 @@ class SitePins:
                 raise PinError(f"the identity {identity.key_id} has not signed its encryption key")
             self._pin(identity)
 
-    def __iter__(self) -> Iterable[str]:
+    def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._active))
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """Results on disk until the relay has them: a crash between the work and its delivery loses nothing.
 
-A file holds one serialized CompleteJobRequest. What is in it is sealed to the site; still only the owner of the
-process may read it.
+A file holds one serialized CompleteJobRequest. What is in it is sealed to the site; still only the owner of
+the process may read it.
 """
 
 import asyncio

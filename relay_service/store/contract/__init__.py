@@ -5,16 +5,12 @@ An implementation makes a class of `RoutingStoreContract` and brings a fixture o
 processes: a store with a network adds a race of its own.
 """
 
+from relay_service.store.contract.abandoning import ChurnCases, JunkPayloadCases, StickinessCases
 from relay_service.store.contract.changes import LeaseWordCases, NoticeWordCases, OpeningCases
 from relay_service.store.contract.claiming import ClaimingCases
 from relay_service.store.contract.holding import HoldingCases
 from relay_service.store.contract.inbox import NoticeCases, SettlingCases
-from relay_service.store.contract.lapsing import (
-    ChurnCases,
-    JunkPayloadCases,
-    LapsingCases,
-    StickinessCases,
-)
+from relay_service.store.contract.lapsing import LapsingCases
 from relay_service.store.contract.ordering import BoundCases, FairnessCases, OrderCases
 from relay_service.store.contract.presence import PresenceCases
 from relay_service.store.contract.scene import CONTRACT_QUOTAS, StoreHarness

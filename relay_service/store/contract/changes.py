@@ -177,7 +177,7 @@ class LeaseWordCases:
 
     async def test_lost_by_eviction(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
-        await scene.claimed("a")
+        grant = await scene.claimed("a")
         for _ in range(2):
             await store_harness.advance(10_000)
             (grant,) = await scene.claim()

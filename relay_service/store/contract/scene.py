@@ -1,4 +1,5 @@
 """The stage on which the contract is played: one store, a site, people and their devices."""
+# ruff: noqa: S101
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,0 +1,68 @@
+"""The relay-service command."""
+
+import importlib
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+
+import click
+
+_PURPOSE = """Run a blind relay: it matches jobs to devices and carries sealed work that it cannot read.
+
+First steps on one machine:
+
+\b
+  relay-service projection new projection.json
+  relay-site identity > site.json
+  relay-daemon identity > device.json
+  relay-service projection add-site projection.json --site-id demo --identity site.json
+  relay-service projection add-device projection.json --runner-id laptop \\
+      --owner alice --identity device.json
+  relay-service projection consent projection.json --owner alice --site-id demo
+  relay-service serve --dev --projection projection.json
+"""
+_STATUS = """\b
+Exit status of every command:
+  0  done
+  1  refused or failed; the reason is one line on standard error
+  2  a wrong option or setting
+"""
+
+# Loaded when they are asked for: an edit of the projection need not wait for gRPC.
+_COMMANDS = {
+    "serve": "relay_service.commands.serve:serve",
+    "check-config": "relay_service.commands.serve:check_config",
+    "projection": "relay_service.commands.projection:projection",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(
+    cls=_Commands, help=_PURPOSE, epilog=_STATUS, context_settings={"help_option_names": ["-h", "--help"]}
+)
+def relay_service() -> None:
+    pass
+
+
+@relay_service.command()
+def version() -> None:
+    """Print the version."""
+    try:
+        click.echo(f"sealwork {version_of('sealwork')}")
+    except PackageNotFoundError:
+        click.echo("sealwork, version unknown: it is not installed")
+
+
+def main() -> None:
+    """Run the command with the arguments of this process, and end it."""
+    relay_service(prog_name="relay-service")

@@ -1,0 +1,1 @@
+"""The commands of relay-service, one module a group."""

@@ -1,0 +1,226 @@
+"""The relay's settings. Nothing else reads the environment."""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from relay_service.core.limits import DEFAULT_LEASE_MS, MAXIMUM_LEASE_MS, MINIMUM_LEASE_MS
+from service_common.errors import SettingsError
+from service_common.listeners import Listener, check_listener, is_loopback
+
+PREFIX: Final = "RELAY_"
+SUPPORTED_STORES: Final = ("memory:",)
+
+_VERSION: Final = re.compile(r"v?\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
+_INSTANCE: Final = re.compile(r"[!-~]{0,128}")
+_UNITS: Final = {"_ms": "milliseconds", "_seconds": "seconds"}
+# Kubernetes gives every container variables about each service of its namespace. For a service that is
+# called "relay" or "relay-admin" they have our prefix, and nobody has set them.
+_SERVICE_LINK: Final = re.compile(
+    rf"{PREFIX}(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
+)
+_SERVICE_LINK_PORT: Final = re.compile(rf"{PREFIX}(?:\w+_)?PORT=(?:tcp|udp|sctp)://\S+")
+
+
+class RelaySettings(BaseSettings):
+    """How a relay is served. Each field is also the variable of its name in capitals after `RELAY_`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", validate_default=True
+    )
+
+    listen: str = Field(
+        "127.0.0.1:7433", description="Address to serve on: HOST:PORT, [IPV6]:PORT or unix:PATH."
+    )
+    dev: bool = Field(
+        False, description="Serve for development: insecure, loopback only, projection optional."
+    )
+    behind_mesh: bool = Field(
+        False, description="A sidecar terminates TLS: serve plaintext off loopback too."
+    )
+    store: str = Field("memory:", description="Where routing state lives; memory: forgets it at a restart.")
+    projection: Path | None = Field(None, description="Projection file: sites, consents, devices, rosters.")
+    lease_ms: Annotated[int, Field(ge=MINIMUM_LEASE_MS, le=MAXIMUM_LEASE_MS)] = Field(
+        DEFAULT_LEASE_MS, description="How long a device holds a job without renewing."
+    )
+    heartbeat_seconds: Annotated[float, Field(allow_inf_nan=False, ge=0.1, le=60)] = Field(
+        15, description="Longest silence of the relay on a stream."
+    )
+    liveness_seconds: Annotated[float, Field(allow_inf_nan=False, ge=0.2, le=600)] = Field(
+        45, description="A stream that was silent for this long is ended."
+    )
+    stream_age_seconds: Annotated[float, Field(allow_inf_nan=False, ge=1, le=86_400)] = Field(
+        1_800, description="Age at which a stream is asked to move, spread by 20 % either way."
+    )
+    drain_grace_seconds: Annotated[float, Field(allow_inf_nan=False, ge=1, le=3_600)] = Field(
+        30, description="Longest time from SIGTERM to the end of the process."
+    )
+    metrics_listen: str = Field("", description="HOST:PORT for metrics over HTTP, such as 127.0.0.1:9433.")
+    admin_listen: str = Field("", description="Address of a listener for operators alone.")
+    server_instance: str = Field(
+        "", description="Name of this process for peers; chosen at start if not set."
+    )
+    daemon_floor: str = Field("", description="Oldest version of a daemon that is served, such as 1.4.0.")
+    offered_version: str = Field("", description="Version that daemons are told to move to.")
+    log_format: Literal["auto", "json", "pretty"] = Field(
+        "auto", description="auto is pretty on a terminal and JSON elsewhere."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Lowest level logged."
+    )
+    max_sessions_per_site: Annotated[int, Field(ge=1, le=1_024)] = Field(
+        16, description="Streams that one site may have open."
+    )
+    wanted_daemons: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        1_000,
+        description="Devices to have room for; too low a limit of open files is warned of.",
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the name and place are the library's
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what the caller gives before what the environment says."""
+        return init_settings, env_settings
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("store")
+    @classmethod
+    def _known_store(cls, value: str) -> str:
+        if value not in SUPPORTED_STORES:
+            raise ValueError(f"{value!r} is not supported; supported: {', '.join(SUPPORTED_STORES)}")
+        return value
+
+    @field_validator("daemon_floor", "offered_version")
+    @classmethod
+    def _version(cls, value: str) -> str:
+        if value and not _VERSION.fullmatch(value):
+            raise ValueError(f"{value!r} is not a version such as 1.4.0")
+        return value
+
+    @field_validator("server_instance")
+    @classmethod
+    def _instance(cls, value: str) -> str:
+        if not _INSTANCE.fullmatch(value):
+            raise ValueError("must be at most 128 printable ASCII characters without spaces")
+        return value
+
+    @field_validator("metrics_listen")
+    @classmethod
+    def _tcp_address(cls, value: str) -> str:
+        if value.startswith("unix"):
+            raise ValueError("metrics are served over TCP alone: write HOST:PORT")
+        if value:
+            is_loopback(value)
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.dev and self.behind_mesh:
+            raise ValueError("--dev and --behind-mesh exclude each other: development is loopback only")
+        if self.projection is None and not self.dev:
+            raise ValueError(
+                "no projection: give --projection FILE (relay-service projection new FILE makes one), "
+                "or --dev to serve nobody"
+            )
+        if self.liveness_seconds < 2 * self.heartbeat_seconds:
+            raise ValueError("--liveness must be at least twice --heartbeat, or one late beat ends a stream")
+        for address in filter(None, (self.listen, self.admin_listen)):
+            check_listener(Listener(address, behind_mesh=self.behind_mesh, dev=self.dev))
+        return self
+
+
+def load_settings(flags: Mapping[str, object] | None = None) -> RelaySettings:
+    """Return the settings of the environment with the given ones over them.
+
+    Args:
+        flags: Values by field; None stands for one that was not given.
+
+    Raises:
+        SettingsError: One line for each setting that has to change.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    faults = [*_unknown_variables(os.environ)]
+    try:
+        settings = RelaySettings(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        faults.extend(_fault(detail, given) for detail in error.errors())
+    else:
+        if not faults:
+            return settings
+    raise SettingsError("\n".join(faults))
+
+
+def describe_settings(settings: RelaySettings) -> dict[str, str]:
+    """Return the effective settings as text by variable name, secrets masked."""
+    return {variable_of(name): _shown(getattr(settings, name)) for name in RelaySettings.model_fields}
+
+
+def variable_of(field: str) -> str:
+    """Return the environment variable of a field."""
+    return PREFIX + field.upper()
+
+
+def flag_of(field: str) -> str:
+    """Return the option of a field; options take durations with their unit, so the name has none."""
+    return "--" + field.removesuffix("_ms").removesuffix("_seconds").replace("_", "-")
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    known = [variable_of(field) for field in RelaySettings.model_fields]
+    faults = []
+    for name, value in sorted(environment.items()):
+        if (
+            name.upper().startswith(PREFIX)
+            and name.upper() not in known
+            and not _is_service_link(name, value)
+        ):
+            near = difflib.get_close_matches(name.upper(), known, n=1)
+            meant = f"did you mean {near[0]}?" if near else "relay-service check-config --help lists them"
+            faults.append(f"{name}: is not a setting of the relay; {meant}")
+    return faults
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    return bool(_SERVICE_LINK.fullmatch(name) or _SERVICE_LINK_PORT.fullmatch(f"{name}={value}"))
+
+
+def _fault(detail: Any, given: Mapping[str, object]) -> str:
+    message = str(detail["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    if not detail["loc"]:
+        return message
+    field = str(detail["loc"][0])
+    if field not in RelaySettings.model_fields:
+        return f"{field}: is not a setting of the relay"
+    if detail["type"] in {"greater_than_equal", "less_than_equal"}:
+        message += next((f" {unit}" for suffix, unit in _UNITS.items() if field.endswith(suffix)), "")
+    return f"{flag_of(field) if field in given else variable_of(field)}: {message}"
+
+
+def _shown(value: object) -> str:
+    match value:
+        case SecretStr():
+            return str(value)
+        case bool():
+            return str(value).lower()
+        case None:
+            return ""
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)

@@ -1,0 +1,153 @@
+"""The relay as a process: settings to parts, signals to drain, logs and metrics to the outside."""
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import structlog
+
+from relay_service.config import RelaySettings
+from relay_service.core.identity import PublicIdentity
+from relay_service.projection import FileProjection, ProjectionSource
+from relay_service.server import RelayServer, ServerOptions
+from relay_service.store.memory import MemoryRoutingStore
+from service_common.background import Background
+from service_common.clocks import Clock, SystemClock
+from service_common.errors import SettingsError
+from service_common.event_loop import run as run_event_loop
+from service_common.event_loop import tune_garbage_collector
+from service_common.listeners import Listener
+from service_common.logs import LOG_KEYS, configure_logs
+from service_common.metrics import Metrics, MetricsEndpoint
+from service_common.process_limits import raise_file_limit
+from service_common.sessions.limits import SessionTimes
+
+_log = structlog.get_logger(__name__)
+
+# Ids and numbers; never an envelope, a stub's purpose or anything a caller can write at length.
+RELAY_LOG_KEYS = LOG_KEYS | {
+    "expiries",
+    "instance",
+    "leases",
+    "notice",
+    "owner",
+    "path",
+    "plane",
+    "problem",
+    "problems",
+    "projection",
+    "revision",
+    "runner_id",
+    "site_id",
+    "store",
+    "window_ms",
+}
+# Descriptors beside those of connections: listeners, the log, the projection file, epoll.
+_OTHER_FILES = 1_000
+
+
+def run(settings: RelaySettings) -> int:
+    """Serves with these settings until SIGTERM or Ctrl-C; returns the exit status.
+
+    Raises:
+        SettingsError: an address cannot be served.
+        ProjectionError: there is no usable projection to begin with.
+    """
+    configure_logs(settings.log_level.upper(), keys=RELAY_LOG_KEYS)
+    run_event_loop(_serve(settings))
+    return 0
+
+
+async def _serve(settings: RelaySettings) -> None:
+    clock = SystemClock()
+    metrics = Metrics()
+    warning = raise_file_limit(settings.wanted_daemons + _OTHER_FILES)
+    if warning is not None:
+        _log.warning("few_files", problem=warning)
+    source, file_projection = _projection(settings, clock, metrics)
+    store = MemoryRoutingStore(clock.now_ms, lambda: str(uuid4()))
+    server = RelayServer(store, source, _options(settings), clock=clock, metrics=metrics)
+    background = Background()
+    endpoint = _expose(settings.metrics_listen, metrics)
+    await server.start()
+    try:
+        server.drain.install_signal_handlers()
+        if file_projection is not None:
+            background.run(file_projection.watch())
+        tune_garbage_collector()
+        _announce(settings, server, endpoint)
+        await server.run_until_drained()
+    finally:
+        await background.cancel()
+        await server.stop()
+        if endpoint is not None:
+            endpoint.close()
+
+
+def _projection(
+    settings: RelaySettings, clock: Clock, metrics: Metrics
+) -> tuple[ProjectionSource, FileProjection | None]:
+    if settings.projection is None:
+        return ProjectionSource(metrics=metrics), None
+    source = FileProjection(settings.projection, clock, metrics=metrics)
+    return source, source
+
+
+def _options(settings: RelaySettings) -> ServerOptions:
+    return ServerOptions(
+        listeners=_listeners(settings, [settings.listen]),
+        times=_times(settings),
+        instance=settings.server_instance or f"relay-{uuid4().hex[:8]}",
+        operators=_operators(settings),
+        daemon_floor=settings.daemon_floor,
+        offered_version=settings.offered_version,
+        sessions_per_site=settings.max_sessions_per_site,
+        grace_ms=round(settings.drain_grace_seconds * 1000),
+        admin_listener=next(iter(_listeners(settings, [settings.admin_listen])), None),
+    )
+
+
+def _operators(_settings: RelaySettings) -> dict[str, PublicIdentity]:
+    return {}
+
+
+def _listeners(settings: RelaySettings, addresses: Sequence[str]) -> list[Listener]:
+    return [
+        Listener(address, behind_mesh=settings.behind_mesh, dev=settings.dev)
+        for address in addresses
+        if address
+    ]
+
+
+def _times(settings: RelaySettings) -> SessionTimes:
+    """Spans that follow from the settings: three renewals a lease, streams gone before the grace is."""
+    grace_ms = round(settings.drain_grace_seconds * 1000)
+    drain_ms = min(20_000, grace_ms // 2)
+    return SessionTimes(
+        heartbeat_ms=round(settings.heartbeat_seconds * 1000),
+        liveness_ms=round(settings.liveness_seconds * 1000),
+        lease_ms=settings.lease_ms,
+        renew_ms=settings.lease_ms // 3,
+        stream_age_ms=round(settings.stream_age_seconds * 1000),
+        drain_ms=drain_ms,
+        reconnect_spread_ms=drain_ms // 2,
+    )
+
+
+def _expose(address: str, metrics: Metrics) -> MetricsEndpoint | None:
+    if not address:
+        return None
+    host, _, port = address.rpartition(":")
+    try:
+        return metrics.expose(int(port), host.strip("[]"))
+    except OSError:
+        raise SettingsError(
+            f"cannot serve metrics on {address}: the port is taken, or the address is not of this machine"
+        ) from None
+
+
+def _announce(settings: RelaySettings, server: RelayServer, endpoint: MetricsEndpoint | None) -> None:
+    if settings.dev:
+        _log.warning("development mode: insecure and for this machine only; routing state is in memory")
+    _log.info("relay is serving", address=server.address, port=server.ports[0], store=settings.store)
+    if endpoint is not None:
+        _log.info("metrics are served", port=endpoint.port)

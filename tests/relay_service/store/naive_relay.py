@@ -1,0 +1,486 @@
+"""The relay as one would write it first: lists, loops and no index. Slow, short and easy to believe.
+
+It is written from the rules, not from the store, and speaks in plain words and tuples.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+WINDOW_MS = 10_000
+ATTEMPTS = 3
+UNSEALED = 2
+DAY_MS = 86_400_000
+HELD = ("awaiting-payload", "ready", "running")
+
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class NaiveQuotas:
+    unfinished: int
+    results: int
+    result_bytes: int
+    ended_rows: int
+    leases: int
+
+
+@dataclass
+class NaiveJob:
+    site: str
+    job_id: str
+    owner: str
+    kind: str
+    audience: str
+    deadline: int
+    place: int
+    state: str = "queued"
+    runner: str | None = None
+    lease: str | None = None
+    lease_until: int = 0
+    window_until: int = 0
+    attempts: int = 0
+    attempts_before: int = 0
+    sticky: str | None = None
+    sticky_until: int = 0
+    refused: list[str] = field(default_factory=list)
+    retry: dict[str, int] = field(default_factory=dict)
+    cancelled: bool = False
+    cancel_known: bool = False
+    payload: bytes | None = None
+    result: bytes | None = None
+    disposition: str | None = None
+    kept_until: int = 0
+    done_as: int = 0
+
+    @property
+    def name(self) -> Name:
+        return (self.site, self.job_id)
+
+    @property
+    def route(self) -> Name:
+        return (self.site, self.owner)
+
+    @property
+    def held(self) -> bool:
+        return self.state in HELD
+
+    def due(self) -> int:
+        if self.state == "done":
+            return self.kept_until
+        clocks = [self.deadline]
+        if self.state == "awaiting-payload":
+            clocks.append(self.window_until)
+        if self.state in ("ready", "running"):
+            clocks.append(self.lease_until)
+        if self.state == "queued":
+            clocks.extend(self.retry.values())
+            if self.sticky is not None:
+                clocks.append(self.sticky_until)
+        return min(clocks)
+
+
+@dataclass
+class NaiveRow:
+    kind: str
+    site: str
+    job_id: str
+    word: str
+    count: int = 1
+    written: int = 0
+
+
+@dataclass
+class NaiveRelay:
+    """The model. `now` is moved by the test; every operation lets time pass first."""
+
+    quotas: NaiveQuotas
+    now: int
+    jobs: list[NaiveJob] = field(default_factory=list)
+    rows: list[NaiveRow] = field(default_factory=list)
+    rotation: list[Name] = field(default_factory=list)
+    past: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)
+    settled: dict[tuple[str, str], int] = field(default_factory=dict)
+    answers: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    lapses: list[tuple[Name, int]] = field(default_factory=list)
+    reported: dict[Name, int] = field(default_factory=dict)
+    words: list[tuple[str, ...]] = field(default_factory=list)
+    reports: list[tuple[Name, int]] = field(default_factory=list)
+    places: int = 0
+    leases: int = 0
+
+    # What is there.
+
+    def find(self, site: str, job_id: str) -> NaiveJob | None:
+        return next((job for job in self.jobs if job.name == (site, job_id)), None)
+
+    def held_by(self, runner: str) -> list[NaiveJob]:
+        return [job for job in self.jobs if job.held and job.runner == runner]
+
+    def resolve(self, runner: str, job_id: str, lease: str) -> NaiveJob | None:
+        for job in self.jobs:
+            if job.lease == lease and job.job_id == job_id:
+                return job
+        mine = [job for job in self.jobs if job.runner == runner and job.job_id == job_id]
+        return min(mine, key=lambda job: job.place) if mine else None
+
+    def eligible(self, job: NaiveJob, runner: str, owner: str, kinds: Iterable[str]) -> bool:
+        return (
+            job.state == "queued"
+            and not job.cancelled
+            and job.kind in kinds
+            and job.sticky in (None, runner)
+            and runner not in job.refused
+            and job.retry.get(runner, self.now) <= self.now
+            and (job.audience == "team" or job.owner == owner)
+            and self.unsealed(job.route) < UNSEALED
+        )
+
+    def unsealed(self, route: Name) -> int:
+        return sum(job.state == "awaiting-payload" and job.route == route for job in self.jobs)
+
+    # What time does.
+
+    def pass_time(self) -> tuple[list[Name], list[Name]]:
+        requeued: list[Name] = []
+        ended: list[Name] = []
+        while True:
+            due = [job for job in self.jobs if job.due() <= self.now]
+            if not due:
+                break
+            job = min(due, key=lambda job: (job.due(), job.place))
+            was_held = job.held
+            self._lapse(job)
+            if job not in self.jobs:
+                ended.append(job.name)
+            elif was_held:
+                requeued.append(job.name)
+            self._rotate()
+        self.rows = [
+            row for row in self.rows if row.kind != "job-ended" or row.written + DAY_MS > self.now
+        ]
+        return requeued, ended
+
+    def _lapse(self, job: NaiveJob) -> None:
+        if job.state == "done":
+            self._close(job, "completed")
+            self._end(job, "result-dropped")
+        elif job.deadline <= self.now:
+            self._lose(job, "deadline-passed")
+            self._end(job, "cancelled" if job.cancelled else "expired")
+        elif job.held and job.cancelled:
+            self._lose(job, "cancelled")
+            self._end(job, "cancelled")
+        elif job.state == "awaiting-payload":
+            self._lose(job, "window-lapsed")
+            self._waste(job, "window-lapsed", job.attempts + 1)
+        elif job.held:
+            self._lose(job, "expired")
+            self._requeue(job, "lease-lapsed")
+        else:
+            self._wait(job)
+
+    def _wait(self, job: NaiveJob) -> None:
+        job.retry = {runner: until for runner, until in job.retry.items() if until > self.now}
+        if job.sticky is not None and job.sticky_until <= self.now:
+            job.attempts += 1
+            job.sticky_until = self.now + WINDOW_MS
+            if job.attempts >= ATTEMPTS:
+                self._end(job, "evicted-unsealed")
+
+    # Small steps.
+
+    def _lose(self, job: NaiveJob, why: str) -> None:
+        """The holder loses the lease by no act of its own."""
+        if job.held:
+            why = "cancelled" if job.cancelled else why
+            self._close(job, why)
+            self.words.append(("end", job.runner or "", job.job_id, job.lease or "", why))
+
+    def _close(self, job: NaiveJob, why: str) -> None:
+        if job.lease is not None:
+            self.past[job.lease] = (job.runner or "", job.job_id, why, self.now + 600_000)
+
+    def _waste(self, job: NaiveJob, cause: str, attempts: int) -> None:
+        self._churn(job.route)
+        job.attempts = attempts
+        if attempts >= ATTEMPTS:
+            self._end(job, "evicted-unsealed")
+        else:
+            job.sticky = job.sticky or job.runner
+            self._requeue(job, cause)
+
+    def _churn(self, route: Name) -> None:
+        self.lapses.append((route, self.now))
+        recent = sum(who == route and at >= self.now - 300_000 for who, at in self.lapses)
+        last = self.reported.get(route)
+        if recent >= 6 and (last is None or last <= self.now - 3_600_000):
+            self.reported[route] = self.now
+            self.reports.append((route, recent))
+
+    def _requeue(self, job: NaiveJob, cause: str) -> None:
+        job.state = "queued"
+        job.runner = job.lease = job.payload = None
+        job.attempts_before = 0
+        job.retry = {runner: until for runner, until in job.retry.items() if until > self.now}
+        job.sticky_until = self.now + WINDOW_MS
+        self._withdraw(job)
+        counts = [row.count for row in self.rows if self._about(row, job) and row.kind == "job-requeued"]
+        self._drop_rows(job, "job-requeued")
+        self._write(job, "job-requeued", cause, sum(counts) + 1)
+
+    def _end(self, job: NaiveJob, why: str) -> None:
+        self.jobs.remove(job)
+        self._drop_rows(job)
+        self._write(job, "job-ended", why)
+        ended = [row for row in self.rows if row.kind == "job-ended" and row.site == job.site]
+        for row in ended[: -self.quotas.ended_rows]:
+            self.rows.remove(row)
+
+    def _about(self, row: NaiveRow, job: NaiveJob) -> bool:
+        return (row.site, row.job_id) == job.name
+
+    def _write(self, job: NaiveJob, kind: str, word: str, count: int = 1) -> None:
+        self.rows.append(NaiveRow(kind, job.site, job.job_id, word, count, self.now))
+
+    def _drop_rows(self, job: NaiveJob, *kinds: str) -> None:
+        self.rows = [
+            row for row in self.rows if not self._about(row, job) or (kinds and row.kind not in kinds)
+        ]
+
+    def _withdraw(self, job: NaiveJob) -> None:
+        self._drop_rows(job, "please-seal")
+
+    def _rotate(self) -> None:
+        """A route has a turn while it has something queued, and begins at the end."""
+        queued = [job.route for job in self.jobs if job.state == "queued"]
+        self.rotation = [route for route in self.rotation if route in queued]
+        for route in queued:
+            if route not in self.rotation:
+                self.rotation.append(route)
+
+    # What callers do.
+
+    def enqueue(self, name: Name, owner: str, kind: str, audience: str, deadline: int) -> str:
+        self.pass_time()
+        if self.find(*name):
+            return "known"
+        unfinished = [job for job in self.jobs if job.site == name[0] and job.state != "done"]
+        if len(unfinished) >= self.quotas.unfinished:
+            return "quota-exceeded"
+        self.places += 1
+        job = NaiveJob(*name, owner, kind, audience, deadline, self.places)
+        self._drop_rows(job)
+        self.settled.pop(("job " + name[0], name[1]), None)
+        self.jobs.append(job)
+        self._rotate()
+        return "created"
+
+    def claim(
+        self,
+        who: tuple[str, str],
+        routes: Iterable[Name],
+        kinds: Iterable[str],
+        maximum: int,
+        lease_ms: int,
+        request: str | None,
+    ) -> list[tuple[str, str, str]]:
+        self.pass_time()
+        runner, owner = who
+        if request is not None and (again := self._answered(runner, request)):
+            return again
+        granted: list[NaiveJob] = []
+        while len(granted) < maximum and len(self.held_by(runner)) < self.quotas.leases:
+            job = self._next(runner, owner, routes, kinds)
+            if job is None:
+                break
+            self._grant(job, runner, lease_ms)
+            granted.append(job)
+        if request is not None and granted:
+            self.answers[runner, request] = [job.lease or "" for job in granted]
+        return [(job.site, job.job_id, job.lease or "") for job in granted]
+
+    def _answered(self, runner: str, request: str) -> list[tuple[str, str, str]]:
+        leases = self.answers.get((runner, request), [])
+        still = [job for lease in leases for job in self.jobs if job.lease == lease and job.held]
+        return [(job.site, job.job_id, job.lease or "") for job in still if not job.cancelled]
+
+    def _next(self, runner: str, owner: str, routes: Iterable[Name], kinds: Iterable[str]) -> NaiveJob | None:
+        for route in self.rotation:
+            mine = [job for job in self.jobs if job.route == route and route in routes]
+            mine = [job for job in mine if self.eligible(job, runner, owner, kinds)]
+            if mine:
+                self.rotation.remove(route)
+                self.rotation.append(route)
+                return min(mine, key=lambda job: job.place)
+        return None
+
+    def _grant(self, job: NaiveJob, runner: str, lease_ms: int) -> None:
+        self.leases += 1
+        job.state = "awaiting-payload"
+        job.runner, job.lease = runner, f"lease-{self.leases}"
+        job.lease_until = self.now + lease_ms
+        job.window_until = self.now + WINDOW_MS
+        self._drop_rows(job, "please-seal", "result-ready", "job-ended")
+        self._write(job, "please-seal", job.lease)
+        self._rotate()
+
+    def seal(self, name: Name, lease: str, recipient: str) -> str:
+        self.pass_time()
+        job = self.find(*name)
+        if job is None:
+            return "not-found"
+        if job.cancelled and job.state != "done":
+            return "cancelled"
+        if job.state == "queued":
+            return "stale-lease"
+        if job.state != "awaiting-payload":
+            return "too-late"
+        if job.lease != lease:
+            return "stale-lease"
+        if job.runner != recipient:
+            return "wrong-recipient"
+        job.state, job.payload = "ready", b"payload"
+        job.attempts_before, job.attempts = job.attempts, 0
+        self._withdraw(job)
+        self.words.append(("payload", job.runner, job.job_id, lease))
+        return "sealed"
+
+    def _barred(self, job: NaiveJob | None, runner: str, lease: str) -> str | None:
+        if job is None or job.runner is None:
+            return "not-found"
+        if job.runner != runner:
+            return "not-holder"
+        return None if job.lease == lease else "stale-lease"
+
+    def take(self, runner: str, job_id: str, lease: str) -> str:
+        self.pass_time()
+        job = self.resolve(runner, job_id, lease)
+        if (barred := self._barred(job, runner, lease)) or job is None:
+            return barred or "not-found"
+        if job.state == "done":
+            return "terminal"
+        if job.cancelled:
+            return "cancelled"
+        if job.state == "awaiting-payload":
+            return "not-ready"
+        if job.state == "ready":
+            job.state, job.sticky = "running", None
+        return "payload"
+
+    def complete(self, runner: str, job_id: str, lease: str, result: bytes) -> str:
+        self.pass_time()
+        job = self.resolve(runner, job_id, lease)
+        if (barred := self._barred(job, runner, lease)) or job is None:
+            known = self._past(runner, job_id, lease)
+            return "duplicate" if barred == "not-found" and known == "completed" else barred or "not-found"
+        if job.state == "done":
+            return "duplicate"
+        self.places += 1
+        job.state, job.result, job.payload, job.done_as = "done", result, None, self.places
+        job.kept_until = self.now + DAY_MS
+        self._drop_rows(job)
+        self._write(job, "result-ready", str(len(result)))
+        self._make_room(job.site)
+        return "accepted"
+
+    def _make_room(self, site: str) -> None:
+        while True:
+            done = [job for job in self.jobs if job.site == site and job.state == "done"]
+            size = sum(len(job.result or b"") for job in done)
+            if len(done) <= 1 or (len(done) <= self.quotas.results and size <= self.quotas.result_bytes):
+                return
+            oldest = min(done, key=lambda job: job.done_as)
+            self._close(oldest, "completed")
+            self._end(oldest, "result-dropped")
+
+    def release(self, runner: str, job_id: str, lease: str, reason: str, retry: int | None) -> bool:
+        self.pass_time()
+        job = self.resolve(runner, job_id, lease)
+        if self._barred(job, runner, lease) or job is None or job.state == "done":
+            return False
+        self._close(job, "released")
+        if job.cancelled:
+            self._end(job, "cancelled")
+            return True
+        if retry is not None:
+            job.retry.pop(runner, None)
+            if retry > 0:
+                job.retry[runner] = self.now + retry
+        if reason == "bad-envelope" and job.state != "awaiting-payload":
+            self._waste(job, "bad-envelope", job.attempts_before + 1)
+        elif reason == "refused":
+            self._refuse(job, runner)
+        else:
+            self._requeue(job, "released")
+        self._rotate()
+        return True
+
+    def _refuse(self, job: NaiveJob, runner: str) -> None:
+        if runner not in job.refused:
+            job.refused.append(runner)
+        if job.sticky == runner:
+            job.attempts += 1
+        if job.sticky == runner and job.attempts >= ATTEMPTS:
+            self._end(job, "evicted-unsealed")
+        else:
+            self._requeue(job, "refused")
+
+    def renew(self, runner: str, job_id: str, lease: str, lease_ms: int) -> tuple[str, str | None]:
+        self.pass_time()
+        job = next((job for job in self.jobs if job.lease == lease and job.job_id == job_id), None)
+        if job is None:
+            end = self._past(runner, job_id, lease)
+            return ("completed", None) if end == "completed" else ("lost", end)
+        if job.runner != runner:
+            return "lost", None
+        if job.state == "done":
+            return "completed", None
+        job.lease_until = self.now + lease_ms
+        return ("cancel-requested" if job.cancelled else "active"), None
+
+    def _past(self, runner: str, job_id: str, lease: str) -> str | None:
+        who, what, end, until = self.past.get(lease, ("", "", "", 0))
+        return end if (who, what) == (runner, job_id) and until > self.now else None
+
+    def cancel(self, name: Name) -> bool:
+        self.pass_time()
+        job = self.find(*name)
+        if job is None:
+            return False
+        if job.state == "queued":
+            self._end(job, "cancelled")
+            self._rotate()
+        elif job.held and not job.cancelled:
+            job.cancelled = True
+            self._withdraw(job)
+            self.words.append(("cancel", job.runner or "", job.job_id, job.lease or ""))
+        return True
+
+    def acknowledge_cancel(self, runner: str, job_id: str, lease: str) -> None:
+        self.pass_time()
+        job = self.resolve(runner, job_id, lease)
+        if job is not None and not self._barred(job, runner, lease) and job.cancelled:
+            job.cancel_known = True
+
+    def acknowledge_job(self, name: Name) -> bool:
+        self.pass_time()
+        memory = ("job " + name[0], name[1])
+        job = self.find(*name)
+        ended = [row for row in self.rows if (row.site, row.job_id) == name and row.kind == "job-ended"]
+        if job is not None and job.state == "done":
+            self._close(job, "completed")
+            self.jobs.remove(job)
+            self._drop_rows(job)
+        elif ended:
+            self.rows.remove(ended[0])
+        else:
+            return job is None and self.settled.get(memory, 0) > self.now
+        self.settled[memory] = self.now + 120_000
+        return True
+
+    def acknowledge_row(self, row: NaiveRow) -> bool:
+        self.pass_time()
+        if row not in self.rows or row.kind not in ("job-ended", "job-requeued"):
+            return False
+        self.rows.remove(row)
+        return True

@@ -1,0 +1,422 @@
+"""Random histories: the memory store does what the naive relay does, step by step."""
+
+from collections.abc import Coroutine, Iterable
+from itertools import count
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from relay_service.core.identity import PublicIdentity
+from relay_service.core.model import (
+    Audience,
+    Change,
+    ChurnReport,
+    Direction,
+    Disposition,
+    JobStub,
+    LeaseChanged,
+    LeaseRef,
+    Notice,
+    NoticeAdded,
+    NoticeKind,
+    Refusal,
+    ReleaseReason,
+    RoutedJob,
+    Route,
+    SealedEnvelope,
+    SizeClass,
+    WorkAvailable,
+)
+from relay_service.core.quotas import Quotas
+from relay_service.store.base import ClaimRequest, TooLate
+from relay_service.store.memory import MemoryRoutingStore
+
+from .index_check import check_indexes
+from .naive_relay import NaiveJob, NaiveQuotas, NaiveRelay, NaiveRow
+
+Answer = TypeVar("Answer")
+
+START_MS = 1_700_000_000_000
+SITES = ("s1", "s2")
+OWNERS = ("alice", "bob")
+RUNNERS = {"r1": "alice", "r2": "alice", "r3": "bob"}
+DEVICES = {
+    runner: PublicIdentity(runner.encode() * 16, b"e" * 32, b"s" * 64) for runner in (*RUNNERS, "nobody")
+}
+KINDS = ("chat", "generate")
+ROUTES = tuple((site, owner) for site in SITES for owner in OWNERS)
+
+sites = st.sampled_from(SITES)
+job_ids = st.sampled_from(("j1", "j2", "j3"))
+runners = st.sampled_from(tuple(RUNNERS))
+spans = st.sampled_from(
+    (1, 500, 1_000, 4_999, 5_000, 9_999, 10_000, 10_001, 30_000, 120_000, 600_000, 3_600_000, 86_400_000)
+)
+short_spans = st.sampled_from((1, 1_000, 4_999, 5_000, 9_999, 10_000, 10_001, 30_000))
+lease_spans = st.sampled_from((1_000, 5_000, 15_000, 60_000))
+
+
+def answer_of(call: Coroutine[Any, Any, Answer]) -> Answer:
+    """Runs a call to its end at once: the memory store waits for nothing."""
+    try:
+        call.send(None)
+    except StopIteration as stop:
+        answer: Answer = stop.value
+        return answer
+    raise AssertionError("the memory store waited for something")
+
+
+def envelope(ciphertext: bytes) -> SealedEnvelope:
+    return SealedEnvelope(ciphertext, "to", "from", Direction.RESULT, START_MS)
+
+
+class MemoryMachine(RuleBasedStateMachine):
+    """Both are told the same; what they answer, hold and announce must be equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        leases = count(1)
+        self.naive = NaiveRelay(NaiveQuotas(4, 2, 9, 3, 3), START_MS)
+        quotas = Quotas(
+            unfinished_jobs_per_site=4,
+            results_per_site=2,
+            result_bytes_per_site=9,
+            ended_notices_per_site=3,
+            leases_per_device=3,
+        )
+        self.store = MemoryRoutingStore(lambda: self.naive.now, lambda: f"lease-{next(leases)}", quotas)
+        self.changes: list[Change] = []
+        self.store.listen(self.changes.append)
+        self.known_leases: list[tuple[str, str, str, str]] = []
+        self.advanced = False
+        self.claimable: set[tuple[str, int]] = set()
+
+    # Commands.
+
+    @rule(
+        site=sites,
+        job_id=job_ids,
+        owner=st.sampled_from(OWNERS),
+        kind=st.sampled_from(KINDS),
+        audience=st.sampled_from(Audience),
+        span=st.sampled_from((-1, 8_000, 25_000, 90_000, 200_000_000)),
+    )
+    def enqueue(self, site: str, job_id: str, owner: str, kind: str, audience: Audience, span: int) -> None:
+        deadline = self.naive.now + span
+        stub = JobStub(job_id, kind, owner, "key", audience, SizeClass.SMALL, False, deadline)
+        answer = answer_of(self.store.enqueue(site, stub))
+        if isinstance(answer, Refusal):
+            word = answer.value
+        else:
+            word = "created" if answer.created else "known"
+        assert word == self.naive.enqueue((site, job_id), owner, kind, audience.value, deadline)
+
+    @rule(
+        runner=runners,
+        routes=st.sets(st.sampled_from(ROUTES), min_size=1),
+        kinds=st.sets(st.sampled_from(KINDS), min_size=1),
+        maximum=st.integers(0, 4),
+        lease_ms=lease_spans,
+        request=st.sampled_from((None, None, "q1", "q2")),
+    )
+    def claim(
+        self,
+        runner: str,
+        routes: set[tuple[str, str]],
+        kinds: set[str],
+        maximum: int,
+        lease_ms: int,
+        request: str | None,
+    ) -> None:
+        self._claim(runner, routes, kinds, maximum, lease_ms, request)
+
+    @rule(runner=runners, lease_ms=lease_spans)
+    def claim_anything(self, runner: str, lease_ms: int) -> None:
+        self._claim(runner, ROUTES, KINDS, 4, lease_ms, None)
+
+    def _claim(
+        self,
+        runner: str,
+        routes: Iterable[tuple[str, str]],
+        kinds: Iterable[str],
+        maximum: int,
+        lease_ms: int,
+        request: str | None,
+    ) -> None:
+        named = frozenset(Route(*route) for route in routes)
+        asked = ClaimRequest(
+            runner, RUNNERS[runner], DEVICES[runner], named, frozenset(kinds), maximum, lease_ms, request
+        )
+        grants = answer_of(self.store.claim(asked))
+        expected = self.naive.claim((runner, RUNNERS[runner]), routes, kinds, maximum, lease_ms, request)
+        assert [(grant.site_id, grant.stub.id, grant.lease_id) for grant in grants] == expected
+        self.known_leases += [(runner, *grant) for grant in expected]
+
+    @precondition(lambda self: self.known_leases)
+    @rule(data=st.data(), right_device=st.sampled_from((True, True, True, False)))
+    def seal(self, data: st.DataObject, right_device: bool) -> None:
+        runner, site, job_id, lease = self._lease(data)
+        recipient = runner if right_device else "nobody"
+        key_id = DEVICES[recipient].key_id
+        answer = answer_of(self.store.seal(site, LeaseRef(job_id, lease), key_id, envelope(b"payload")))
+        word = answer.refusal.value if isinstance(answer, TooLate) else "sealed"
+        assert word == self.naive.seal((site, job_id), lease, recipient)
+
+    @precondition(lambda self: self.known_leases)
+    @rule(data=st.data())
+    def take(self, data: st.DataObject) -> None:
+        runner, _, job_id, lease = self._lease(data, stranger=True)
+        answer = answer_of(self.store.take_payload(runner, LeaseRef(job_id, lease)))
+        word = answer.value if isinstance(answer, Refusal) else answer.ciphertext.decode()
+        assert word == self.naive.take(runner, job_id, lease)
+
+    @precondition(lambda self: self.known_leases)
+    @rule(data=st.data(), result=st.binary(max_size=6), disposition=st.sampled_from(Disposition))
+    def complete(self, data: st.DataObject, result: bytes, disposition: Disposition) -> None:
+        runner, _, job_id, lease = self._lease(data, stranger=True)
+        ref = LeaseRef(job_id, lease)
+        answer = answer_of(self.store.complete(runner, ref, envelope(result), disposition))
+        if isinstance(answer, Refusal):
+            word = answer.value
+        else:
+            assert answer.accepted is not answer.duplicate
+            word = "accepted" if answer.accepted else "duplicate"
+        assert word == self.naive.complete(runner, job_id, lease, result)
+
+    @precondition(lambda self: self.known_leases)
+    @rule(
+        data=st.data(),
+        reason=st.sampled_from(ReleaseReason),
+        retry=st.sampled_from((None, None, -1, 0, 5_000, 30_000)),
+    )
+    def release(self, data: st.DataObject, reason: ReleaseReason, retry: int | None) -> None:
+        runner, _, job_id, lease = self._lease(data, stranger=True)
+        ref = LeaseRef(job_id, lease)
+        answer = answer_of(self.store.release_leases(runner, [ref], reason, retry))
+        expected = [job_id] if self.naive.release(runner, job_id, lease, reason.value, retry) else []
+        assert list(answer) == expected
+
+    @precondition(lambda self: self.known_leases)
+    @rule(data=st.data(), lease_ms=lease_spans)
+    def renew(self, data: st.DataObject, lease_ms: int) -> None:
+        runner, _, job_id, lease = self._lease(data, stranger=True)
+        ref = LeaseRef(job_id, lease)
+        first, second = answer_of(self.store.renew_leases(runner, [ref, ref], lease_ms))
+        expected = self.naive.renew(runner, job_id, lease, lease_ms)
+        for verdict in (first, second):
+            assert (verdict.state.value, verdict.end and verdict.end.value) == expected
+
+    @rule(site=sites, job_id=job_ids)
+    def cancel(self, site: str, job_id: str) -> None:
+        assert answer_of(self.store.cancel(site, job_id)) is self.naive.cancel((site, job_id))
+
+    @precondition(lambda self: self.known_leases)
+    @rule(data=st.data())
+    def acknowledge_cancel(self, data: st.DataObject) -> None:
+        runner, _, job_id, lease = self._lease(data, stranger=True)
+        answer_of(self.store.acknowledge_cancels(runner, [LeaseRef(job_id, lease)]))
+        self.naive.acknowledge_cancel(runner, job_id, lease)
+
+    @rule(site=sites, job_id=job_ids)
+    def acknowledge_job(self, site: str, job_id: str) -> None:
+        expected = [job_id] if self.naive.acknowledge_job((site, job_id)) else []
+        assert list(answer_of(self.store.acknowledge(site, [job_id]))) == expected
+
+    @precondition(lambda self: self.naive.rows)
+    @rule(data=st.data())
+    def acknowledge_row(self, data: st.DataObject) -> None:
+        row = data.draw(st.sampled_from(self.naive.rows))
+        notices = answer_of(self.store.notices(row.site, 0, 1_000))
+        mine = [notice for notice in notices if _same_row(notice, row)]
+        if not mine:
+            assert self.naive.acknowledge_row(row) is False
+            return
+        expected = [mine[0].notice_id] if self.naive.acknowledge_row(row) else []
+        for _ in range(2):
+            assert list(answer_of(self.store.acknowledge(row.site, [], [mine[0].notice_id]))) == expected
+
+    @rule(span=spans)
+    def advance(self, span: int) -> None:
+        self.naive.now += span
+        self.advanced = True
+
+    @rule(span=short_spans)
+    def advance_a_little(self, span: int) -> None:
+        self.naive.now += span
+        self.advanced = True
+
+    @rule()
+    def sweep(self) -> None:
+        swept = answer_of(self.store.sweep())
+        requeued, ended = self.naive.pass_time()
+        assert [(key.site_id, key.job_id) for key in swept.requeued] == requeued
+        assert [(key.site_id, key.job_id) for key in swept.ended] == ended
+
+    def _lease(self, data: st.DataObject, *, stranger: bool = False) -> tuple[str, str, str, str]:
+        """A lease that was granted at some time; now and then the wrong runner or job names it."""
+        runner, site, job_id, lease = data.draw(st.sampled_from(self.known_leases[-8:]))
+        if stranger and data.draw(st.sampled_from((False, False, False, True))):
+            runner = data.draw(runners)
+        if data.draw(st.sampled_from((False,) * 7 + (True,))):
+            job_id = data.draw(job_ids)
+        return runner, site, job_id, lease
+
+    # What must be equal after every step.
+
+    @invariant()
+    def they_are_equal(self) -> None:
+        # Looking lets time pass; after a mere advance the next command is to find what is due.
+        if self.advanced:
+            self.advanced = False
+            return
+        self.naive.pass_time()
+        self.the_same_jobs()
+        self.the_same_holdings()
+        self.the_same_notices()
+        self.the_same_words()
+        self.the_caps_hold()
+        self.the_next_instant_is_true()
+        check_indexes(self.store)
+
+    def the_same_jobs(self) -> None:
+        jobs = answer_of(self.store.jobs())
+        assert {_view(job) for job in jobs} == {_naive_view(job) for job in self.naive.jobs}
+        for site in SITES:
+            waiting = [job.key.job_id for job in answer_of(self.store.awaiting(site))]
+            assert sorted(waiting) == sorted(
+                job.job_id
+                for job in self.naive.jobs
+                if job.site == site and job.state == "awaiting-payload" and not job.cancelled
+            )
+            finished = [job.key.job_id for job in answer_of(self.store.finished(site))]
+            done = [job for job in self.naive.jobs if job.site == site and job.state == "done"]
+            assert finished == [job.job_id for job in sorted(done, key=lambda job: job.done_as)]
+
+    def the_same_holdings(self) -> None:
+        for runner in RUNNERS:
+            held = answer_of(self.store.held(runner))
+            expected = self.naive.held_by(runner)
+            assert sorted(grant.lease_id for grant in held) == sorted(job.lease or "" for job in expected)
+            told = answer_of(self.store.cancel_requests(runner))
+            unaware = [job for job in expected if job.cancelled and not job.cancel_known]
+            assert sorted(ref.lease_id for ref in told) == sorted(job.lease or "" for job in unaware)
+
+    def the_same_notices(self) -> None:
+        for site in SITES:
+            notices = answer_of(self.store.notices(site, 0, 1_000))
+            rows = [row for row in self.naive.rows if row.site == site]
+            assert [_said(notice) for notice in notices] == [
+                (row.kind, row.job_id, row.word, row.count) for row in rows
+            ]
+            for at, notice in enumerate(notices):
+                rest = answer_of(self.store.notices(site, notice.sequence, 1))
+                assert list(rest) == list(notices[at + 1 : at + 2])
+
+    def the_same_words(self) -> None:
+        told = [_word(change) for change in self.changes if isinstance(change, LeaseChanged)]
+        assert told == self.naive.words
+        reports = [change for change in self.changes if isinstance(change, ChurnReport)]
+        assert [((said.route.site_id, said.route.owner), said.expiries) for said in reports] == (
+            self.naive.reports
+        )
+        self._every_opening_was_announced()
+        self.changes.clear()
+        self.naive.words.clear()
+        self.naive.reports.clear()
+
+    def _every_opening_was_announced(self) -> None:
+        openings = [change for change in self.changes if isinstance(change, WorkAvailable)]
+        now_claimable = set()
+        for runner, owner in RUNNERS.items():
+            for job in self.naive.jobs:
+                if not self.naive.eligible(job, runner, owner, KINDS):
+                    continue
+                now_claimable.add((runner, job.place))
+                if (runner, job.place) not in self.claimable:
+                    assert any(
+                        said.route == Route(*job.route)
+                        and (said.kind, said.audience.value) == (job.kind, job.audience)
+                        and said.only_runner in {None, runner}
+                        for said in openings
+                    )
+        self.claimable = now_claimable
+
+    def the_caps_hold(self) -> None:
+        jobs = answer_of(self.store.jobs())
+        for site, owner in ROUTES:
+            route = Route(site, owner)
+            assert sum(job.route == route and job.state.value == "awaiting-payload" for job in jobs) <= 2
+        for runner in RUNNERS:
+            assert len(answer_of(self.store.held(runner))) <= 3
+
+    def the_next_instant_is_true(self) -> None:
+        due = answer_of(self.store.next_due_ms())
+        ends = [row.written + 86_400_000 for row in self.naive.rows if row.kind == "job-ended"]
+        instants = [job.due() for job in self.naive.jobs] + ends
+        assert due == (min(instants) if instants else None)
+
+
+def _view(job: RoutedJob) -> tuple[object, ...]:
+    claim = job.claim
+    return (
+        (job.key.site_id, job.key.job_id, job.stub.owner, job.stub.kind, job.stub.audience.value),
+        job.state.value,
+        claim and (claim.runner_id, claim.lease_id, claim.lease_expires_at_ms),
+        claim and (claim.owner, claim.device.key_id),
+        job.awaiting_until_ms,
+        (job.seal_attempts, job.attempts_before_seal, job.reoffer_to, job.sticky_until_ms),
+        (job.refused_by, tuple(sorted(job.retry_after_ms))),
+        (job.cancelled, job.cancel_acknowledged),
+        job.payload and job.payload.ciphertext,
+        job.result and job.result.ciphertext,
+        job.retained_until_ms,
+    )
+
+
+def _naive_view(job: NaiveJob) -> tuple[object, ...]:
+    held = job.runner is not None
+    runner = job.runner or "nobody"
+    reserved = job.sticky is not None and job.state == "queued"
+    return (
+        (job.site, job.job_id, job.owner, job.kind, job.audience),
+        job.state,
+        (job.runner, job.lease, job.lease_until) if held else None,
+        (RUNNERS[runner], DEVICES[runner].key_id) if held else None,
+        job.window_until if job.state == "awaiting-payload" else None,
+        (job.attempts, job.attempts_before, job.sticky, job.sticky_until if reserved else None),
+        (tuple(job.refused), tuple(sorted(job.retry.items()))),
+        (job.cancelled, job.cancel_known),
+        job.payload,
+        job.result,
+        job.kept_until if job.state == "done" else None,
+    )
+
+
+def _said(notice: Notice) -> tuple[str, str, str, int]:
+    words = {
+        NoticeKind.PLEASE_SEAL: notice.claim and notice.claim.lease_id,
+        NoticeKind.RESULT_READY: str(notice.result_bytes),
+        NoticeKind.JOB_ENDED: notice.end and notice.end.value,
+        NoticeKind.JOB_REQUEUED: notice.requeue and notice.requeue.value,
+    }
+    return notice.kind.value, notice.key.job_id, words[notice.kind] or "", notice.count
+
+
+def _same_row(notice: Notice, row: NaiveRow) -> bool:
+    return _said(notice) == (row.kind, row.job_id, row.word, row.count)
+
+
+def _word(change: LeaseChanged) -> tuple[str, ...]:
+    named = (change.runner_id, change.lease.job_id, change.lease.lease_id)
+    assert change.payload_ready + change.cancel_requested + (change.end is not None) == 1
+    if change.payload_ready:
+        return ("payload", *named)
+    return ("cancel", *named) if change.end is None else ("end", *named, change.end.value)
+
+
+MemoryMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestMemoryMachine = MemoryMachine.TestCase
