@@ -2,7 +2,6 @@
 
 import os
 import resource
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,29 +11,21 @@ _CORES: Sequence[int] = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_ge
 _MOST_OPEN_FILES = 1_048_576
 
 
-def pinned(command: Sequence[str]) -> list[str]:
-    """The command, bound to the server's core; unchanged where there is only one core, or no taskset."""
-    taskset = shutil.which("taskset")
-    if taskset is None or len(_CORES) < 2:
-        return list(command)
-    return [taskset, "-c", str(_CORES[0]), *command]
+@contextmanager
+def on_server_core() -> Iterator[None]:
+    """Lets processes started inside inherit the server's core; does nothing where there is only one."""
+    with _on_core(0):
+        yield
 
 
 @contextmanager
-def load_on_own_core() -> Iterator[bool]:
-    """Binds the calling process to the load's core meanwhile; yields whether it could.
+def on_load_core() -> Iterator[bool]:
+    """Binds the calling thread, and threads it starts, to the load's core meanwhile; yields whether it could.
 
-    Servers started inside must be placed by `pinned`: they would inherit the load's core otherwise.
+    A server started inside must be started on `on_server_core`: it would inherit the load's core otherwise.
     """
-    if len(_CORES) < 2:
-        yield False
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {_CORES[1]})
-    try:
-        yield True
-    finally:
-        os.sched_setaffinity(0, before)
+    with _on_core(1):
+        yield len(_CORES) > 1
 
 
 def raise_open_file_limit() -> int:
@@ -43,3 +34,16 @@ def raise_open_file_limit() -> int:
     limit = min(hard, _MOST_OPEN_FILES) if hard != resource.RLIM_INFINITY else _MOST_OPEN_FILES
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     return limit
+
+
+@contextmanager
+def _on_core(position: int) -> Iterator[None]:
+    if len(_CORES) < 2:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {_CORES[position]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

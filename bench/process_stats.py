@@ -1,9 +1,14 @@
 """CPU time and memory of other processes, read from /proc."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
+
+from bench.variant import VariantFailedError
+
+Number = TypeVar("Number", int, float)
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Fields of /proc/PID/stat counted from the one after the command: user and system time in clock ticks.
@@ -48,7 +53,11 @@ def rss_kib(pid: int) -> int:
 
 @dataclass(slots=True)
 class ServerMeter:
-    """What a server, of one process or several, takes from now on."""
+    """What a server, of one process or several, takes from now on.
+
+    Raises:
+        VariantFailedError: here and in each method: one of the processes has ended.
+    """
 
     pids: Sequence[int]
     _cpu_at_start: float = field(init=False)
@@ -62,7 +71,13 @@ class ServerMeter:
 
     def rss_kib(self) -> int:
         """Resident memory at this moment, in KiB."""
-        return sum(rss_kib(pid) for pid in self.pids)
+        return sum(self._read(rss_kib))
 
     def _cpu_seconds(self) -> float:
-        return sum(cpu_seconds(pid) for pid in self.pids)
+        return sum(self._read(cpu_seconds))
+
+    def _read(self, reader: Callable[[int], Number]) -> list[Number]:
+        try:
+            return [reader(pid) for pid in self.pids]
+        except (FileNotFoundError, ProcessLookupError) as error:
+            raise VariantFailedError("its server process has ended") from error

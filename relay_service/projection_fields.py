@@ -39,6 +39,10 @@ class Findings:
     def note(self, path: Path, reason: str) -> None:
         self.all.append((path, reason))
 
+    def concern(self, path: Path) -> bool:
+        """Tell whether something was noted about this very value, not about a part of it."""
+        return any(noted == path for noted, _ in self.all)
+
     def note_unbound(self, path: Path, identity: PublicIdentity) -> None:
         """Note an encryption key that its identity key has not signed."""
         if identity not in self._trusted and not verify_binding(identity):

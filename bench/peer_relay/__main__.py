@@ -1,7 +1,6 @@
 """Measures the published relay alone: python -m bench.peer_relay [--quick] [--json FILE]."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -10,28 +9,27 @@ import uvloop
 from rich.console import Console
 
 from bench.peer_relay import plan
-from bench.peer_relay.installation import Installation, ensure_installed
-from bench.placement import load_on_own_core, raise_open_file_limit
+from bench.peer_relay.installation import Installer
+from bench.placement import on_load_core, raise_open_file_limit
 from bench.report import Report, Section
 from bench.session import Session
 from bench.tables import print_report
-from bench.variant import VariantUnavailableError
 
-Workload = Callable[[Session, Installation, plan.Effort], Awaitable[Section]]
+Workload = Callable[[Session, Installer, plan.Effort], Awaitable[Section]]
 
 
-async def jobs(session: Session, installation: Installation, effort: plan.Effort) -> Section:
+async def jobs(session: Session, installer: Installer, effort: plan.Effort) -> Section:
     section = Section("Full job cycle: 16 sites, 16 devices, answers as long as prompts", "job")
     section.notes = [
         "a job and its result are forgotten 3 s after it is enqueued; until then each collection sends all",
         "site and device call in lockstep, so no poll is in vain",
     ]
-    variants = plan.job_variants(installation)
+    variants = plan.job_variants(installer)
     await session.measure(section, variants, rounds=effort.job_rounds, seconds=effort.job_seconds)
     return section
 
 
-async def heartbeats(session: Session, installation: Installation, effort: plan.Effort) -> Section:
+async def heartbeats(session: Session, installer: Installer, effort: plan.Effort) -> Section:
     section = Section("Heartbeats, one every 10 s from each device", "heartbeat")
     section.notes = [
         "busy devices run a job each and renew its lease",
@@ -39,18 +37,18 @@ async def heartbeats(session: Session, installation: Installation, effort: plan.
     ]
     for fleet in effort.fleets:
         # One after the other: what thousands of open connections cost must not fall on another variant.
-        variant = plan.heartbeat_variant(installation, fleet)
+        variant = plan.heartbeat_variant(installer, fleet)
         rounds, seconds = effort.heartbeat_rounds, effort.heartbeat_seconds
         await session.measure(section, [variant], rounds=rounds, seconds=seconds)
     return section
 
 
-async def cancels(session: Session, installation: Installation, effort: plan.Effort) -> Section:
+async def cancels(session: Session, installer: Installer, effort: plan.Effort) -> Section:
     title = "Cancel: from the answer to the site's call until the device knows"
     section = Section(title, "cancel", latency_only=True)
     section.notes = [f"cancelled at ages of 0 to {effort.cancel_span:.0f} s, {effort.cancel_daemons} devices"]
     await session.measure(
-        section, [plan.cancel_variant(installation, effort)], rounds=1, seconds=effort.cancel_span
+        section, [plan.cancel_variant(installer, effort)], rounds=1, seconds=effort.cancel_span
     )
     return section
 
@@ -60,13 +58,14 @@ WORKLOADS: Mapping[str, Workload] = {"jobs": jobs, "heartbeats": heartbeats, "ca
 
 async def measure(effort: plan.Effort, workloads: Sequence[str], console: Console) -> Report:
     """Installs the peer where needed and puts it to these workloads, one after the other."""
+    installer = Installer()
     with console.status("installing the published relay"):
-        installation = await ensure_installed()
+        missing = await installer.prepare()
     session = Session(console)
-    report = Report("The published relay", {"node": installation.version})
-    with load_on_own_core() as apart:
+    report = Report("The published relay", {"installed": missing or (await installer.installation()).version})
+    with on_load_core() as apart:
         report.machine["server and load on cores of their own"] = "yes" if apart else "no"
-        report.sections = [await WORKLOADS[name](session, installation, effort) for name in workloads]
+        report.sections = [await WORKLOADS[name](session, installer, effort) for name in workloads]
     report.machine["speed of this machine varied by"] = f"±{session.steadiness.spread:.0%}"
     return report
 
@@ -83,11 +82,7 @@ def main(effort: plan.Effort, workloads: tuple[str, ...], path: Path | None) -> 
     console = Console()
     raise_open_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            report = runner.run(measure(effort, workloads or list(WORKLOADS), console))
-        except VariantUnavailableError as reason:
-            console.print(f"[bold red]not measured:[/] {reason}")
-            sys.exit(1)
+        report = runner.run(measure(effort, workloads or list(WORKLOADS), console))
     print_report(report, console)
     if path is not None:
         path.write_bytes(report.to_json())

@@ -7,7 +7,7 @@ from random import Random
 from time import perf_counter
 
 from bench.peer_relay.heartbeats import HEARTBEAT_SECONDS
-from bench.peer_relay.installation import Installation
+from bench.peer_relay.installation import Installer
 from bench.peer_relay.pair import JobLoad, Pair
 from bench.peer_relay.server import PeerServer, fixture
 from bench.variant import BurstResult, VariantFailedError
@@ -39,9 +39,9 @@ class PeerCancels:
     Times count from the answer to the site's cancel to the heartbeat's answer that names the job.
     """
 
-    def __init__(self, name: str, installation: Installation, daemons: int = 100, seed: int = 1) -> None:
+    def __init__(self, name: str, installer: Installer, daemons: int = 100, seed: int = 1) -> None:
         self.name = name
-        self._server = PeerServer(installation)
+        self._server = PeerServer(installer)
         self._random = Random(seed)
         load = JobLoad(payload_bytes=256, workers=daemons, deadline_ms=300_000)
         self._pairs = [Pair(f"owner-{number}", load, self._random) for number in range(daemons)]

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from bench.peer_relay.callers import DeviceCaller
 from bench.peer_relay.http import ConnectionPool
-from bench.peer_relay.installation import Installation
+from bench.peer_relay.installation import Installer
 from bench.peer_relay.pair import new_stub
 from bench.peer_relay.party import Party, new_party
 from bench.peer_relay.server import PeerServer, RunningJob, fixture
@@ -63,9 +63,9 @@ class PeerHeartbeats:
     leaving that out favours the peer.
     """
 
-    def __init__(self, name: str, installation: Installation, fleet: Fleet, seed: int = 1) -> None:
+    def __init__(self, name: str, installer: Installer, fleet: Fleet, seed: int = 1) -> None:
         self.name = name
-        self._server = PeerServer(installation)
+        self._server = PeerServer(installer)
         self._fleet = fleet
         self._random = Random(seed)
         self._site = new_party("site-1", self._random)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+import orjson
+
 from bench.variant import VariantUnavailableError
 
 SOURCE = Path(__file__).parent.parent / "peer"
@@ -24,7 +26,7 @@ class Installation:
     Attributes:
         node: the Node executable.
         script: the server that wraps the relay.
-        version: the version of Node, as it names itself.
+        version: what was installed, for the report.
     """
 
     node: Path
@@ -46,7 +48,37 @@ async def ensure_installed(destination: Path = DESTINATION, source: Path = SOURC
     # Copied, not run in place: Node looks for packages from where the script lies.
     script = shutil.copyfile(source / _SCRIPT, destination / _SCRIPT)
     node, version = await _usable_node(destination)
-    return Installation(node, script, version)
+    return Installation(node, script, f"{_package_versions(source)}, Node {version}")
+
+
+class Installer:
+    """Installs the peer at most once a run, and remembers a failure as well as a success."""
+
+    def __init__(self, destination: Path = DESTINATION, source: Path = SOURCE) -> None:
+        self._destination = destination
+        self._source = source
+        self._installation: Installation | None = None
+        self._reason = ""
+
+    async def prepare(self) -> str:
+        """Installs the peer where needed; empty when it is ready, otherwise the reason why it is not."""
+        if self._installation is None and not self._reason:
+            try:
+                self._installation = await ensure_installed(self._destination, self._source)
+            except VariantUnavailableError as reason:
+                self._reason = str(reason)
+        return self._reason
+
+    async def installation(self) -> Installation:
+        """The installed peer.
+
+        Raises:
+            VariantUnavailableError: it cannot be installed; the reason is that of the first attempt.
+        """
+        await self.prepare()
+        if self._installation is None:
+            raise VariantUnavailableError(self._reason)
+        return self._installation
 
 
 def node_version(text: str) -> tuple[int, int]:
@@ -57,6 +89,11 @@ def node_version(text: str) -> tuple[int, int]:
     """
     major, minor, *_rest = text.strip().removeprefix("v").split(".")
     return int(major), int(minor)
+
+
+def _package_versions(source: Path) -> str:
+    wanted = orjson.loads((source / "package.json").read_bytes()).get("dependencies", {})
+    return ", ".join(f"{name} {version}" for name, version in wanted.items() if name != "node")
 
 
 def _prepare(destination: Path, source: Path) -> None:

@@ -5,7 +5,7 @@ from random import Random
 from time import perf_counter
 
 from bench.peer_relay.callers import RefusedError
-from bench.peer_relay.installation import Installation
+from bench.peer_relay.installation import Installer
 from bench.peer_relay.pair import JobLoad, Pair
 from bench.peer_relay.server import PeerServer, fixture
 from bench.variant import BurstResult, VariantFailedError
@@ -15,9 +15,9 @@ from relay_service.client.envelope import EnvelopeRefused
 class PeerJobs:
     """Variant: the full job cycle on the published relay."""
 
-    def __init__(self, name: str, installation: Installation, load: JobLoad, seed: int = 1) -> None:
+    def __init__(self, name: str, installer: Installer, load: JobLoad, seed: int = 1) -> None:
         self.name = name
-        self._server = PeerServer(installation)
+        self._server = PeerServer(installer)
         self._load = load
         random = Random(seed)
         self._pairs = [Pair(f"owner-{number}", load, random) for number in range(load.workers)]

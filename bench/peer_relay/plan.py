@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.peer_relay.cancels import PeerCancels
 from bench.peer_relay.heartbeats import Fleet, PeerHeartbeats
-from bench.peer_relay.installation import Installation
+from bench.peer_relay.installation import Installer
 from bench.peer_relay.jobs import PeerJobs
 from bench.peer_relay.pair import JobLoad
 
@@ -45,14 +45,14 @@ def heartbeats_name(fleet: Fleet) -> str:
     return f"peer, {fleet.devices:,} {'busy' if fleet.busy else 'idle'} devices"
 
 
-def job_variants(installation: Installation) -> list[PeerJobs]:
+def job_variants(installer: Installer) -> list[PeerJobs]:
     """Full job cycles: 1 KiB and 64 KiB, and 1 KiB with four jobs in flight for each device."""
-    return [PeerJobs(name, installation, load) for name, load in _LOADS.items()]
+    return [PeerJobs(name, installer, load) for name, load in _LOADS.items()]
 
 
-def heartbeat_variant(installation: Installation, fleet: Fleet) -> PeerHeartbeats:
-    return PeerHeartbeats(heartbeats_name(fleet), installation, fleet)
+def heartbeat_variant(installer: Installer, fleet: Fleet) -> PeerHeartbeats:
+    return PeerHeartbeats(heartbeats_name(fleet), installer, fleet)
 
 
-def cancel_variant(installation: Installation, effort: Effort) -> PeerCancels:
-    return PeerCancels(CANCELS, installation, effort.cancel_daemons)
+def cancel_variant(installer: Installer, effort: Effort) -> PeerCancels:
+    return PeerCancels(CANCELS, installer, effort.cancel_daemons)

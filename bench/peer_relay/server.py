@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
-from bench.peer_relay.installation import Installation
+from bench.peer_relay.installation import Installer
 from bench.peer_relay.party import Party
-from bench.placement import pinned
+from bench.placement import on_server_core
 from bench.process_stats import ServerMeter
 from bench.variant import VariantUnavailableError
 
@@ -51,8 +51,8 @@ class RunningJob:
 class PeerServer:
     """The published relay in a Node process on a loopback port, bound to the server's core."""
 
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
+    def __init__(self, installer: Installer) -> None:
+        self._installer = installer
         self._process: Process | None = None
         self._folder: TemporaryDirectory[str] | None = None
         self.port = 0
@@ -67,15 +67,15 @@ class PeerServer:
             The leases of those jobs, by device.
 
         Raises:
-            VariantUnavailableError: it did not come up; the message holds the end of what it printed.
+            VariantUnavailableError: it is not installed, or did not come up; the message says why.
         """
+        installation = await self._installer.installation()
         self._folder = TemporaryDirectory(prefix="bench-peer-")
         setup, leases = self._path("setup.json"), self._path("leases.json")
         setup.write_bytes(orjson.dumps({"fixture": projection, "running": running}))
-        node, script = self._installation.node, self._installation.script
-        command = pinned([str(node), str(script), str(setup), str(leases)])
+        command = (str(installation.node), str(installation.script), str(setup), str(leases))
         # Errors go to a file: a pipe that nobody empties would stop the server once it is full.
-        with self._path("errors.txt").open("wb") as errors:
+        with self._path("errors.txt").open("wb") as errors, on_server_core():
             self._process = await create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=errors)
         self.port = await self._announced_port(self._process)
         held: Leases = orjson.loads(leases.read_bytes())

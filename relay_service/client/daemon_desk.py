@@ -15,6 +15,7 @@ from relay_service.client.daemon_runs import NotRun, Runner
 from relay_service.client.dual_calls import DualCalls
 from relay_service.client.errors import RelayError
 from relay_service.client.pins import SitePins
+from relay_service.client.wire import disposition_of
 from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
 from service_common.client_session_types import seconds_of
 from service_common.clocks import Clock
@@ -204,6 +205,7 @@ class JobDesk:
         job.task.add_done_callback(self._tasks.discard)
 
     async def _run(self, job: HeldJob, envelope: job_pb2.SealedEnvelope) -> None:
+        logger.info("job %s of %s begins", job.stub.id, job.stub.owner)
         try:
             request = await self._runner.run(job, envelope)
         except NotRun as error:
@@ -217,6 +219,7 @@ class JobDesk:
         else:
             # No await in between: from here on a cancel comes too late to matter.
             if self._remove(job):
+                logger.info("job %s is done: %s", job.stub.id, disposition_of(request.disposition))
                 await self._delivery.accept(request)
 
     # -- ends ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from relay_service.client.calls import (
     ACK_RESULTS,
     CANCEL_JOB,
     ENQUEUE_JOB,
+    GET_RESULT,
     Calls,
     RequestSigner,
 )
@@ -114,8 +115,8 @@ class Site:
         )
         self._calls = DualCalls(self._unary, lambda: self._session.stream)
         self._settlement = Settlement(self._calls)
-        envelopes = SiteEnvelopes(keys, self._clock, earlier_keys=earlier_keys, trust=trust)
-        self._desk = NoticeDesk(self._jobs, envelopes, self._calls, self._settlement, on_orphan)
+        self._envelopes = SiteEnvelopes(keys, self._clock, earlier_keys=earlier_keys, trust=trust)
+        self._desk = NoticeDesk(self._jobs, self._envelopes, self._calls, self._settlement, on_orphan)
         self._inbox = InboxReader(self._unary, self._notice, clock=self._clock, random=self._random)
         self._catch_up = CatchUp(self._jobs, self._inbox, self._calls, self._clock)
         self._refusal: RelayError | None = None
@@ -201,6 +202,25 @@ class Site:
         """
         request = site_plane_pb2.CancelJobRequest(job_id=job_id)
         return (await self._calls.call("cancel_job", CANCEL_JOB, request)).cancelled
+
+    async def read_result(self, job_id: str) -> JobResult:
+        """Read and open a result of this site, of whichever process. It is not settled by that.
+
+        Raises:
+            RelayError: There is none, or the relay cannot be reached.
+            ResultRefusedError: It must not be used.
+        """
+        request = site_plane_pb2.GetResultRequest(job_id=job_id)
+        answer = await self._calls.call("get_result", GET_RESULT, request)
+        return self._envelopes.open(job_pb2.JobStub(id=job_id), answer, {})
+
+    async def read_inbox(self) -> None:
+        """Handle what the inbox holds now, to its end, as if it had been pushed.
+
+        Raises:
+            RelayError: The relay refuses, or cannot be reached.
+        """
+        await self._inbox.read_all()
 
     async def settle(self, *, job_ids: Sequence[str] = (), notice_ids: Sequence[str] = ()) -> Sequence[str]:
         """Let the relay forget what this process has not enqueued; returns what there was to settle.

@@ -25,10 +25,11 @@ class SiteJob:
         sealed_to: By lease, the device that the payload was sealed to.
         handled: Ids of the notices that need nothing more from here.
         over: The relay has said how the job ended, so it may be told to forget it.
+        sealed: Set once a device has been given the payload, and at the end.
         requeues: How often the job went back to the queue, as far as was told.
     """
 
-    __slots__ = ("ending", "handled", "over", "plaintext", "requeues", "sealed_to", "stub")
+    __slots__ = ("ending", "handled", "over", "plaintext", "requeues", "sealed", "sealed_to", "stub")
 
     def __init__(self, stub: job_pb2.JobStub, plaintext: str) -> None:
         """Keep a job; nothing has been published yet."""
@@ -38,13 +39,14 @@ class SiteJob:
         self.sealed_to: dict[str, PublicIdentity] = {}
         self.handled: set[str] = set()
         self.over = False
+        self.sealed = asyncio.Event()
         self.requeues = 0
 
     def finish(self, result: JobResult) -> None:
         """End with a result."""
         if not self.ending.done():
             self.ending.set_result(result)
-            self.plaintext = ""
+            self._leave()
 
     def fail(self, error: Exception) -> None:
         """End without a result."""
@@ -52,7 +54,11 @@ class SiteJob:
             self.ending.set_exception(error)
             # Whoever enqueued may have lost interest; that is no fault to be logged.
             self.ending.exception()
-            self.plaintext = ""
+            self._leave()
+
+    def _leave(self) -> None:
+        self.plaintext = ""
+        self.sealed.set()
 
 
 class JobHandle:
@@ -90,6 +96,11 @@ class JobHandle:
         return self._job.ending.done()
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether a device has been given the payload."""
+        return self._job.sealed.is_set()
+
+    @property
     def requeues(self) -> int:
         """How often the job went back to the queue, as far as the relay has told."""
         return self._job.requeues
@@ -116,6 +127,18 @@ class JobHandle:
         if self._acknowledge:
             self._settle(self._job)
         return self._job.ending.result()
+
+    async def sealed(self, timeout: float | None = None) -> None:
+        """Return once a device has been given the payload, or the job has ended.
+
+        Args:
+            timeout: Seconds to wait; None waits for as long as the job lives.
+
+        Raises:
+            TimeoutError: The time was up; the job goes on.
+        """
+        async with asyncio.timeout(timeout):
+            await self._job.sealed.wait()
 
     async def cancel(self) -> bool:
         """Withdraw the job; its end is told by `result` as ever.

@@ -132,6 +132,7 @@ class NoticeDesk:
         self, job: SiteJob, notice_id: str, answer: site_plane_pb2.SealPayloadResponse | RelayError
     ) -> None:
         if not isinstance(answer, RelayError):
+            job.sealed.set()
             return
         logger.info("the payload of job %s was not taken: %s", job.stub.id, answer)
         if answer.reason in _HOPELESS:

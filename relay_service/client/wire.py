@@ -32,6 +32,7 @@ _DIRECTIONS: Final[dict[Direction, job_pb2.Direction.ValueType]] = {
     "result": job_pb2.DIRECTION_RESULT,
 }
 _DIRECTION_OF: Final = {number: direction for direction, number in _DIRECTIONS.items()}
+_DISPOSITION_OF: Final = {number: disposition for disposition, number in DISPOSITIONS.items()}
 _BACKEND_CLASSES: Final = {
     "http": job_pb2.BACKEND_CLASS_HTTP,
     "process": job_pb2.BACKEND_CLASS_PROCESS,
@@ -104,6 +105,11 @@ def capability_to_proto(capability: Capability) -> job_pb2.DeviceCapability:
         known_models=capability.known_models,
         offer_scope=AUDIENCES[capability.offer_scope],
     )
+
+
+def disposition_of(number: job_pb2.Disposition.ValueType) -> str:
+    """Return the word for a disposition."""
+    return _DISPOSITION_OF.get(number, "unknown")
 
 
 def job_end_of(message: site_plane_pb2.JobEnded) -> JobEndReason:

@@ -200,8 +200,12 @@ def _checked_text(revised: Projection, current: Projection) -> str:
 
 
 def _require(file: Path) -> None:
-    if not file.exists():
+    try:
+        file.stat()
+    except FileNotFoundError:
         _fail(f"{file}: does not exist; make it with: relay-service projection new {file}")
+    except OSError as error:
+        _fail(f"{file}: cannot be read: {error.strerror}")
 
 
 def _load(file: Path) -> Projection:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from bench.peer_relay.cancels import waits
-from bench.peer_relay.installation import ensure_installed, node_version
+from bench.peer_relay.installation import Installer, ensure_installed, node_version
 from bench.peer_relay.legs import Legs
 from bench.peer_relay.party import Party, new_party
 from bench.peer_relay.server import fixture
@@ -80,7 +80,7 @@ def test_node_versions(text: str, version: tuple[int, int]) -> None:
 
 def sources(folder: Path) -> Path:
     for name in ("package.json", "package-lock.json", "server.mjs"):
-        (folder / name).write_text("{}", encoding="utf-8")
+        (folder / name).write_text('{"dependencies": {"some-relay": "0.1.1"}}', encoding="utf-8")
     return folder
 
 
@@ -120,12 +120,25 @@ async def test_an_installation_is_made_once_for_the_same_inputs(
     for _attempt in range(2):
         found = await ensure_installed(tmp_path / "peer", source)
         assert found.node == installed
-        assert found.version == "v22.23.3"
+        assert found.version == "some-relay 0.1.1, Node v22.23.3"
         assert found.script.is_file()
     assert (tmp_path / "runs").read_text(encoding="utf-8").split() == ["run"]
     (source / "package.json").write_text('{"changed": true}', encoding="utf-8")
     await ensure_installed(tmp_path / "peer", source)
     assert (tmp_path / "runs").read_text(encoding="utf-8").split() == ["run", "run"]
+
+
+async def test_a_failure_is_remembered_for_the_rest_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "bin" / "npm", f"echo run >> {tmp_path}/runs; echo 'npm error offline' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    installer = Installer(tmp_path / "peer", sources(tmp_path))
+    assert "npm error offline" in await installer.prepare()
+    for _attempt in range(2):
+        with pytest.raises(VariantUnavailableError, match="npm error offline"):
+            await installer.installation()
+    assert (tmp_path / "runs").read_text(encoding="utf-8").split() == ["run"]
 
 
 async def test_a_node_that_is_too_old_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

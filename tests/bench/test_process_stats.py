@@ -3,6 +3,7 @@ import os
 import pytest
 
 from bench.process_stats import ServerMeter, cpu_seconds, parse_cpu_ticks, parse_rss_kib, rss_kib
+from bench.variant import VariantFailedError
 
 STAT = (
     "4711 (node (main) x) S 1 4711 4711 0 -1 4194304 13 0 0 0 250 75 9 9 20 0 11 0 9137 1290000 21000 "
@@ -36,4 +37,9 @@ def test_a_meter_counts_from_where_it_started_and_adds_processes_up() -> None:
 
 def test_a_process_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
-        ServerMeter([2**22 + 1])
+        cpu_seconds(2**22 + 1)
+
+
+def test_a_server_that_has_ended_has_failed() -> None:
+    with pytest.raises(VariantFailedError, match="has ended"):
+        ServerMeter([os.getpid(), 2**22 + 1])

@@ -1,0 +1,12 @@
+"""Shows on this machine what the relay is for. Run it with `make demo`, or `python examples/python/demo`."""
+
+import sys
+from pathlib import Path
+
+# Run as a folder, Python looks for modules in that folder; the demo's names start at the repository.
+sys.path[0] = str(Path(__file__).resolve().parents[3])
+
+from examples.python.demo.play import main  # noqa: E402 - the line above makes it importable
+
+if __name__ == "__main__":
+    sys.exit(main())

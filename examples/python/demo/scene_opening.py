@@ -1,0 +1,94 @@
+"""Step 1: everything starts."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from examples.python.demo import scenery
+from examples.python.demo.children import Children
+from examples.python.demo.failures import DemoFailure
+from examples.python.demo.model import Model, start_model
+from examples.python.demo.screen import Screen, quoted
+from examples.python.demo.stage import Stage
+from examples.python.demo.wire import Tap, TappedConnection
+from relay_service.client.errors import RelayError
+from relay_service.client.site import Site
+from relay_service.core.identity import PublicIdentity
+
+
+@asynccontextmanager
+async def opened_stage(screen: Screen, folder: Path) -> AsyncIterator[Stage]:
+    """Start everything and end it again, whatever happens in between."""
+    children = Children(folder)
+    try:
+        screen.heading(1, "A relay, an operator's decisions, two devices")
+        parties = scenery.make_parties(folder)
+        # The model takes longest; it loads while the rest starts.
+        loading = asyncio.create_task(start_model(children))
+        try:
+            with screen.waiting("starting the relay"):
+                commands = await scenery.write_projection(children, folder)
+                relay, addresses = await scenery.start_relay(children, folder)
+            _tell_relay(screen, commands, addresses)
+            with screen.waiting("loading the model"):
+                model = await loading
+        finally:
+            loading.cancel()
+        _tell_model(screen, model)
+        started = time.monotonic()
+        with screen.waiting("starting two devices"):
+            devices = await scenery.start_devices(children, folder, parties, addresses, model)
+        _tell_devices(screen, parties, time.monotonic() - started)
+        tap = Tap()
+        async with _site(parties, addresses, tap) as site:
+            yield Stage(
+                screen, folder, children, parties, model, relay, addresses, devices, tap, site, [], []
+            )
+    finally:
+        await children.stop()
+
+
+def _site(parties: scenery.Parties, addresses: scenery.RelayAddresses, tap: Tap) -> Site:
+    known = {runner_id: keys.public for runner_id, keys in parties.devices.items()}
+
+    def trust(device: PublicIdentity, runner_id: str) -> bool:
+        # The site seals to the devices that it knows, whatever the relay says.
+        return known.get(runner_id) == device
+
+    connection = TappedConnection(addresses.main, tap=tap)
+    return Site(
+        connection, site_id=scenery.SITE_ID, keys=parties.site, trust=trust, acknowledge=False
+    )
+
+
+def _tell_relay(screen: Screen, commands: list[str], addresses: scenery.RelayAddresses) -> None:
+    screen.say("Whoever runs a relay decides who takes part. The operator has just typed:")
+    for command in commands:
+        screen.command(command)
+    screen.command(
+        f"relay-service serve --dev --projection projection.json --lease {scenery.LEASE_SECONDS}s"
+    )
+    screen.say(f"The [relay]relay[/] serves on {addresses.main}; its store is in memory.")
+
+
+def _tell_model(screen: Screen, model: Model) -> None:
+    if model.why_not:
+        screen.say(
+            f"[bad]The language model cannot be used here[/] ({quoted(model.why_not)}).\n"
+            "Going on with a command in its place; everything else is the same."
+        )
+    screen.say(f"The devices answer with {quoted(model.title)}.")
+
+
+def _tell_devices(screen: Screen, parties: scenery.Parties, seconds: float) -> None:
+    screen.facts(
+        (runner_id, f"[device]connected[/]  {keys.key_id}") for runner_id, keys in parties.devices.items()
+    )
+    screen.say(f"[quiet]Both belong to {scenery.OWNER} and were up in {seconds:.1f} s.[/]")
+
+
+def explain(error: RelayError) -> DemoFailure:
+    """Return what a refusal of the relay means for the demo."""
+    return DemoFailure(f"The relay refused a call: {error}", "`make demo ARGS=--keep` keeps all logs.")

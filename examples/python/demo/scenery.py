@@ -1,0 +1,149 @@
+"""What the demo sets up: keys for everybody, the operator's projection, and a configuration for each device."""
+
+import asyncio
+import json
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.python.demo.children import Child, Children
+from examples.python.demo.model import Model
+from relay_service.client.keys import Keys
+
+SITE_ID = "poems.example"
+OWNER = "alice"
+RUNNERS = ("alice-desktop", "alice-laptop")
+# Short, so that the take-over of a job does not keep anybody waiting.
+LEASE_SECONDS = 6
+START_SECONDS = 40.0
+
+
+@dataclass(frozen=True)
+class Parties:
+    """Who takes part.
+
+    Attributes:
+        site: The site's keys.
+        devices: Keys by runner id.
+    """
+
+    site: Keys
+    devices: dict[str, Keys]
+
+
+@dataclass(frozen=True)
+class RelayAddresses:
+    """Where the relay of the demo can be reached."""
+
+    main: str
+    admin: str
+
+
+def make_parties(folder: Path) -> Parties:
+    """Make keys, and write each public identity to a file, as its owner would hand it to the operator."""
+    parties = Parties(Keys.generate(), {runner_id: Keys.generate() for runner_id in RUNNERS})
+    for name, keys in ((SITE_ID, parties.site), *parties.devices.items()):
+        (folder / f"{name}.json").write_text(json.dumps(keys.public.to_json()), encoding="utf-8")
+    return parties
+
+
+def projection_commands() -> list[list[str]]:
+    """Return the operator's commands; paths are relative to the folder of the demo."""
+    file = "projection.json"
+    identities = [
+        ["add-device", file, "--runner-id", runner_id, "--owner", OWNER, "--identity", f"{runner_id}.json"]
+        for runner_id in RUNNERS
+    ]
+    return [
+        ["new", file],
+        ["add-site", file, "--site-id", SITE_ID, "--identity", f"{SITE_ID}.json"],
+        *identities,
+        ["consent", file, "--owner", OWNER, "--site-id", SITE_ID],
+    ]
+
+
+async def write_projection(children: Children, folder: Path) -> list[str]:
+    """Carry the operator's commands out, and return them as a person would type them."""
+    shown = []
+    for command in projection_commands():
+        typed = ["relay-service", "projection", *command]
+        argv = [sys.executable, "-m", "relay_service", "projection", *_absolute(command, folder)]
+        await children.run(shlex.join(typed[:3]), argv)
+        shown.append(shlex.join(typed))
+    return shown
+
+
+async def start_relay(children: Children, folder: Path) -> tuple[Child, RelayAddresses]:
+    """Start a relay on a free port of this machine, and return it once it serves."""
+    admin = f"unix:{folder / 'admin.sock'}"
+    relay = await children.start("relay", [sys.executable, "-m", "relay_service", *serve_arguments(folder, admin)])
+    line = await children.while_alive(
+        relay.find_line(r'"event":"relay is serving".*"port":(\d+)|"port":(\d+).*"event":"relay is serving"'),
+        START_SECONDS,
+        "the relay to serve",
+    )
+    if line is None:
+        raise relay.failed("The relay did not start.", "Its last lines, above, should say why.")
+    return relay, RelayAddresses(f"127.0.0.1:{line[1] or line[2]}", admin)
+
+
+def serve_arguments(folder: Path, admin: str) -> list[str]:
+    """Return the arguments of `relay-service`."""
+    return [
+        *("serve", "--dev", "--listen", "127.0.0.1:0", "--admin-listen", admin, "--log-format", "json"),
+        *("--projection", str(folder / "projection.json"), "--lease", f"{LEASE_SECONDS}s"),
+    ]
+
+
+def write_device(folder: Path, runner_id: str, parties: Parties, relay: RelayAddresses, model: Model) -> Path:
+    """Write what one device needs into a folder of its own; return its configuration file."""
+    home = folder / runner_id
+    home.mkdir()
+    parties.devices[runner_id].save(home / "keys.json")
+    pins = {parties.site.key_id: parties.site.public.to_json()}
+    (home / "pins.json").write_text(json.dumps(pins), encoding="utf-8")
+    configuration = home / "daemon.toml"
+    configuration.write_text(
+        f'relay = "{relay.main}"\nrunner_id = "{runner_id}"\nkeys = "keys.json"\npins = "pins.json"\n'
+        f"slots = 1\n\n{model.configuration}",
+        encoding="utf-8",
+    )
+    return configuration
+
+
+async def start_device(children: Children, runner_id: str, configuration: Path) -> Child:
+    """Start the daemon of one device."""
+    return await children.start(runner_id, [*DAEMON, "run", "--config", str(configuration)])
+
+
+async def device_ready(children: Children, device: Child) -> None:
+    """Return when the device has its stream to the relay."""
+    line = await children.while_alive(device.find_line(CONNECTED), START_SECONDS, f"{device.name} to connect")
+    if line is None:
+        raise device.failed(f"{device.name} did not start.", "Its last lines, above, should say why.")
+
+
+DAEMON = (sys.executable, "-m", "relay_service.client.daemon_cli")
+CONNECTED = r"connected"
+
+
+async def start_devices(
+    children: Children, folder: Path, parties: Parties, relay: RelayAddresses, model: Model
+) -> dict[str, Child]:
+    """Start both devices, and return them by runner id once both are connected."""
+    devices = {}
+    for runner_id in RUNNERS:
+        configuration = write_device(folder, runner_id, parties, relay, model)
+        devices[runner_id] = await start_device(children, runner_id, configuration)
+    await asyncio.gather(*(device_ready(children, device) for device in devices.values()))
+    return devices
+
+
+def prompt_log(folder: Path, runner_id: str) -> Path:
+    """Return the file in which a device writes down every prompt before it runs."""
+    return folder / runner_id / "prompts.jsonl"
+
+
+def _absolute(command: list[str], folder: Path) -> list[str]:
+    return [str(folder / word) if word.endswith(".json") else word for word in command]

@@ -1,0 +1,160 @@
+"""Serving at the terminal: the configured services, their health, and an orderly end on a signal."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Final
+from urllib.parse import quote
+
+import click
+
+from relay_service.client.calls import GET_SITES, Calls, RequestSigner
+from relay_service.client.connection import Connection
+from relay_service.client.daemon import Daemon
+from relay_service.client.daemon_config import DaemonConfig
+from relay_service.client.daemon_services import Offer, Services
+from relay_service.client.errors import RelayError
+from relay_service.client.keys import Keys
+from relay_service.client.prompt_log import PromptLog
+from sealwork.relay.v1 import daemon_plane_pb2
+from service_common.clocks import SystemClock
+
+_HEALTH_SECONDS: Final = 15.0
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+async def serve(
+    config: DaemonConfig,
+    connection: Connection,
+    keys: Keys,
+    *,
+    owner: str | None,
+    trust_directory: bool,
+    grace_seconds: float,
+) -> None:
+    """Serve until a signal; a second one ends at once.
+
+    Raises:
+        RelayError: The relay will not have this device.
+        SpoolError: The results of an earlier run cannot be read.
+        ConfigError: An API key cannot be read.
+        PromptLogUnavailable: The prompt log cannot be written.
+    """
+    clock = SystemClock()
+    services = Services(config.services, config.defaults, os.environ, clock)
+    prompt_log = PromptLog(
+        config.prompt_log.path, max_bytes=config.prompt_log.max_bytes, keep=config.prompt_log.keep
+    )
+    prompt_log.prepare()
+    try:
+        offer = services.offer(await services.health())
+        daemon = Daemon(
+            connection,
+            runner_id=config.runner_id,
+            keys=keys,
+            pins=config.pins,
+            matrix=offer.matrix,
+            handlers=services.handlers(),
+            slots=config.slots,
+            spool_dir=spool_folder(config),
+            owner=owner,
+            limits=config.limits,
+            withheld=offer.withheld,
+            prompt_log=prompt_log,
+            trust_directory=trust_directory,
+            clock=clock,
+        )
+        _introduce(config, keys, offer)
+        await _until_signal(daemon, services, offer, grace_seconds)
+    finally:
+        await services.close()
+
+
+async def check_relay(config: DaemonConfig, connection: Connection, keys: Keys) -> str:
+    """Ask the relay for this device's sites, and return what it says in a line.
+
+    Raises:
+        RelayError: It does not answer, or does not know this device.
+    """
+    clock = SystemClock()
+    signer = RequestSigner(config.runner_id, keys.signer, clock)
+    calls = Calls(connection.calls_channel, signer, clock=clock, random=Random())  # noqa: S311 - jitter
+    try:
+        answer = await calls.call(GET_SITES, daemon_plane_pb2.GetSitesRequest(), attempts=1)
+    finally:
+        await calls.close()
+    sites = answer.directory.sites
+    strange = [site.key_id for site in sites if site.key_id not in config.pins]
+    text = f"answers; {len(sites)} site(s) may send work here"
+    return f"{text}, not pinned: {', '.join(strange)}" if strange else text
+
+
+def spool_folder(config: DaemonConfig) -> Path:
+    """Return where this device's undelivered results are kept."""
+    return config.keys.parent / "spool" / quote(config.runner_id, safe="")
+
+
+def service_lines(config: DaemonConfig, health: Mapping[str, bool]) -> list[str]:
+    """Describe the configured services, a line each."""
+    return [
+        f"{service.service}: {', '.join(service.kinds)} by {service.model} ({service.backend_id}), for"
+        f" {'the team' if service.offer_scope == 'team' else 'the owner alone'}:"
+        f" {'ready' if health.get(service.service) else 'does not answer'}"
+        for service in config.services
+    ]
+
+
+async def _until_signal(daemon: Daemon, services: Services, offer: Offer, grace_seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    running = loop.create_task(daemon.run())
+    watching = loop.create_task(_watch_health(daemon, services, offer))
+    stopping: list[asyncio.Task[None]] = []
+
+    def stop() -> None:
+        if stopping:
+            running.cancel()
+            return
+        click.echo("finishing what runs; once more ends at once", err=True)
+        stopping.append(loop.create_task(daemon.stop(grace_seconds)))
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        with contextlib.suppress(asyncio.CancelledError) if stopping else contextlib.nullcontext():
+            await running
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+        for task in (watching, *stopping):
+            task.cancel()
+        await asyncio.wait((watching, *stopping))
+
+
+async def _watch_health(daemon: Daemon, services: Services, offer: Offer) -> None:
+    """What does not answer is not advertised, and is again once it does."""
+    while True:
+        await asyncio.sleep(_HEALTH_SECONDS)
+        now = services.offer(await services.health())
+        if now != offer:
+            offer = now
+            daemon.change_matrix(offer.matrix, offer.withheld)
+            click.echo(f"offers now: {_kinds(offer)}", err=True)
+
+
+def _introduce(config: DaemonConfig, keys: Keys, offer: Offer) -> None:
+    click.echo(f"device {config.runner_id} with key id {keys.key_id}, relay {config.relay}", err=True)
+    click.echo(f"offers {_kinds(offer)}; serves {len(config.pins)} pinned site(s)", err=True)
+    for kind in offer.withheld:
+        names = ", ".join(name for name, _ in kind.claimants)
+        click.echo(f"{kind.kind} is withheld: choose one of {names} under [defaults]", err=True)
+
+
+def _kinds(offer: Offer) -> str:
+    return ", ".join(f"{row.kind} by {row.model}" for row in offer.matrix) or "nothing: no service answers"
+
+
+__all__ = ["RelayError", "check_relay", "serve", "service_lines", "spool_folder"]
