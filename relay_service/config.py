@@ -46,6 +46,9 @@ class RelaySettings(BaseSettings):
     )
     store: str = Field("memory:", description="Where routing state lives; memory: forgets it at a restart.")
     projection: Path | None = Field(None, description="Projection file: sites, consents, devices, rosters.")
+    operator_identity: Path | None = Field(
+        None, description='Public identity of the operator, who may call the admin plane as "operator".'
+    )
     lease_ms: Annotated[int, Field(ge=MINIMUM_LEASE_MS, le=MAXIMUM_LEASE_MS)] = Field(
         DEFAULT_LEASE_MS, description="How long a device holds a job without renewing."
     )
@@ -182,17 +185,15 @@ def flag_of(field: str) -> str:
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    known = [variable_of(field) for field in RelaySettings.model_fields]
+    known = [field.upper() for field in RelaySettings.model_fields]
     faults = []
     for name, value in sorted(environment.items()):
-        if (
-            name.upper().startswith(PREFIX)
-            and name.upper() not in known
-            and not _is_service_link(name, value)
-        ):
-            near = difflib.get_close_matches(name.upper(), known, n=1)
-            meant = f"did you mean {near[0]}?" if near else "relay-service check-config --help lists them"
-            faults.append(f"{name}: is not a setting of the relay; {meant}")
+        setting = name.upper().removeprefix(PREFIX)
+        if setting == name.upper() or setting in known or _is_service_link(name, value):
+            continue
+        near = difflib.get_close_matches(setting, known, n=1)
+        meant = f"did you mean {PREFIX}{near[0]}?" if near else "relay-service check-config --help lists them"
+        faults.append(f"{name}: is not a setting of the relay; {meant}")
     return faults
 
 

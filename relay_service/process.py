@@ -7,6 +7,7 @@ import structlog
 
 from relay_service.config import RelaySettings
 from relay_service.core.identity import PublicIdentity
+from relay_service.identity_file import IdentityFileError, load_identity
 from relay_service.projection import FileProjection, ProjectionSource
 from relay_service.server import RelayServer, ServerOptions
 from relay_service.store.memory import MemoryRoutingStore
@@ -41,6 +42,8 @@ RELAY_LOG_KEYS = LOG_KEYS | {
     "store",
     "window_ms",
 }
+# The name that the operator signs with.
+OPERATOR = "operator"
 # Descriptors beside those of connections: listeners, the log, the projection file, epoll.
 _OTHER_FILES = 1_000
 
@@ -52,7 +55,8 @@ def run(settings: RelaySettings) -> int:
         SettingsError: an address cannot be served.
         ProjectionError: there is no usable projection to begin with.
     """
-    configure_logs(settings.log_level.upper(), keys=RELAY_LOG_KEYS)
+    pretty = None if settings.log_format == "auto" else settings.log_format == "pretty"
+    configure_logs(settings.log_level.upper(), keys=RELAY_LOG_KEYS, pretty=pretty)
     run_event_loop(_serve(settings))
     return 0
 
@@ -106,8 +110,13 @@ def _options(settings: RelaySettings) -> ServerOptions:
     )
 
 
-def _operators(_settings: RelaySettings) -> dict[str, PublicIdentity]:
-    return {}
+def _operators(settings: RelaySettings) -> dict[str, PublicIdentity]:
+    if settings.operator_identity is None:
+        return {}
+    try:
+        return {OPERATOR: load_identity(settings.operator_identity)}
+    except IdentityFileError as error:
+        raise SettingsError(str(error)) from None
 
 
 def _listeners(settings: RelaySettings, addresses: Sequence[str]) -> list[Listener]:

@@ -76,6 +76,7 @@ class DaemonStreams:
             keys,
             clock=settings.session.clock,
             hello_ms=settings.session.times.hello_ms,
+            frame_bytes=settings.session.times.frame_bytes,
             random_bytes=os.urandom,
         )
 
@@ -85,20 +86,31 @@ class DaemonStreams:
         greeted = await self._handshake.greet(
             context, lambda challenge: self._framing.frame(1, 0, [self._framing.challenge(challenge)])
         )
-        if greeted is None:
-            return
+        # Again: a drain that began meanwhile has asked all streams to move and missed this one.
+        self._settings.refuse_if_draining()
         session = self._session(context, greeted)
         # Admitted before the first await: two hellos of one device at once must see each other.
         self._registry.admit(greeted.caller, greeted.hello.process_id, session)
         self._settings.on_open("daemon")
         try:
+            await self._serve(session, greeted)
+            await session.finish()
+        finally:
+            session.closed()
+
+    async def _serve(
+        self, session: DaemonSession, greeted: Greeted[daemon_plane_pb2.DaemonHello]
+    ) -> None:
+        async def open_() -> None:
             await session.arrive(greeted.hello, self._welcome(session, greeted))
             await session.receive_rest(greeted.seq, greeted.items)
-            await session.serve()
+
+        try:
+            await session.serve(open_())
         finally:
+            # Before the status is sent: a device that does not read would keep its grants.
             self._registry.remove(greeted.caller, session)
             session.depart()
-            session.mark_served()
             self._settings.on_end("daemon", session.end_reason)
 
     def _session(self, context: Context, greeted: Greeted[daemon_plane_pb2.DaemonHello]) -> DaemonSession:
@@ -157,6 +169,7 @@ class SiteStreams:
             keys,
             clock=settings.session.clock,
             hello_ms=settings.session.times.hello_ms,
+            frame_bytes=settings.session.times.frame_bytes,
             random_bytes=os.urandom,
         )
 
@@ -166,20 +179,28 @@ class SiteStreams:
         greeted = await self._handshake.greet(
             context, lambda challenge: self._framing.frame(1, 0, [self._framing.challenge(challenge)])
         )
-        if greeted is None:
-            return
+        # Again: a drain that began meanwhile has asked all streams to move and missed this one.
+        self._settings.refuse_if_draining()
         session = self._session(context, greeted)
         self._registry.admit(greeted.caller, greeted.hello.process_id, session)
         self._settings.on_open("site")
         try:
+            await self._serve(session, greeted)
+            await session.finish()
+        finally:
+            session.closed()
+
+    async def _serve(self, session: SiteSession, greeted: Greeted[site_plane_pb2.SiteHello]) -> None:
+        async def open_() -> None:
             agreed = agreed_capabilities(greeted.hello.capabilities, _SITE_CAPABILITIES)
             session.arrive(_welcome(self._settings, session, agreed))
             await session.receive_rest(greeted.seq, greeted.items)
-            await session.serve()
+
+        try:
+            await session.serve(open_())
         finally:
             self._registry.remove(greeted.caller, session)
             self._inbox.lost(session)
-            session.mark_served()
             # What it was sent and did not settle may go to another stream of the site.
             self._services.wants_notices(greeted.caller)
             self._settings.on_end("site", session.end_reason)

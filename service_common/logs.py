@@ -75,6 +75,7 @@ def configure_logs(
     *,
     keys: frozenset[str] = LOG_KEYS,
     exception_text: bool = False,
+    pretty: bool | None = None,
     stream: TextIO | None = None,
 ) -> None:
     """Send the logs of this process, those of libraries included, to standard error.
@@ -85,9 +86,11 @@ def configure_logs(
         level: Name of the lowest level shown.
         keys: The keys that may appear.
         exception_text: Show the text of exceptions; for development.
+        pretty: Coloured lines or JSON; None decides by whether it goes to a terminal.
         stream: Where to write instead of standard error.
     """
     target = stream or sys.stderr
+    renderer = _renderer(pretty=target.isatty() if pretty is None else pretty)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -105,15 +108,15 @@ def configure_logs(
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(target)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
     logging.captureWarnings(capture=True)
     logging.basicConfig(handlers=[handler], level=level, force=True)
 
 
-def _renderer(target: TextIO) -> Processor:
-    if target.isatty():
+def _renderer(*, pretty: bool) -> Processor:
+    if pretty:
         return structlog.dev.ConsoleRenderer()
     return structlog.processors.JSONRenderer(serializer=_json)
 

@@ -1,7 +1,6 @@
 """Serving at the terminal: the configured services, their health, and an orderly end on a signal."""
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from relay_service.client.connection import Connection
 from relay_service.client.daemon import Daemon
 from relay_service.client.daemon_config import DaemonConfig
 from relay_service.client.daemon_services import Offer, Services
-from relay_service.client.errors import RelayError
 from relay_service.client.keys import Keys
 from relay_service.client.prompt_log import PromptLog
 from sealwork.relay.v1 import daemon_plane_pb2
@@ -124,8 +122,11 @@ async def _until_signal(daemon: Daemon, services: Services, offer: Offer, grace_
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop)
     try:
-        with contextlib.suppress(asyncio.CancelledError) if stopping else contextlib.nullcontext():
-            await running
+        await running
+    except asyncio.CancelledError:
+        # Of `running` by the second signal; any other is somebody's wish to end this.
+        if not running.cancelled():
+            raise
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
@@ -155,6 +156,3 @@ def _introduce(config: DaemonConfig, keys: Keys, offer: Offer) -> None:
 
 def _kinds(offer: Offer) -> str:
     return ", ".join(f"{row.kind} by {row.model}" for row in offer.matrix) or "nothing: no service answers"
-
-
-__all__ = ["RelayError", "check_relay", "serve", "service_lines", "spool_folder"]

@@ -72,7 +72,7 @@ class Services:
         return dict(zip(self._backends, answers, strict=True))
 
     def offer(self, health: Mapping[str, bool]) -> Offer:
-        """Return what can be advertised: for each kind one healthy service, none where the owner must choose."""
+        """Return what can be advertised: one healthy service a kind, none where the owner has to choose."""
         matrix: list[Capability] = []
         withheld: list[WithheldKind] = []
         for kind in sorted({kind for service in self._services.values() for kind in service.kinds}):

@@ -105,7 +105,7 @@ def keygen(keys: Path) -> None:
     print_identity(make_keys(keys.expanduser()))
 
 
-@relay_site.command(epilog=_STATUS)
+@relay_site.command(epilog=_STATUS, short_help="Print the site's public identity.")
 @_keys_option
 def identity(keys: Path) -> None:
     """Print the site's public identity, making keys first if there are none.
@@ -135,7 +135,7 @@ def ask(prompt: str, as_json: bool, **options: Any) -> None:  # noqa: FBT001 - c
         fail(_no_answer(result), _NO_ANSWER)
 
 
-@relay_site.command(epilog=_STATUS)
+@relay_site.command(epilog=_STATUS, short_help="Publish PROMPT, and leave once a device has it.")
 @click.argument("prompt")
 @_job_options
 @_site_options
@@ -158,7 +158,7 @@ def cancel(job_id: str, **options: Any) -> None:
     click.echo(f"{job_id} is withdrawn")
 
 
-@relay_site.command(epilog=_STATUS)
+@relay_site.command(epilog=_STATUS, short_help="Print notices and answers, a JSON object a line.")
 @click.option("--settle", is_flag=True, help="Let the relay forget each answer once it is printed.")
 @click.option("--once", is_flag=True, help="End when the inbox has been read.")
 @_site_options

@@ -199,9 +199,7 @@ def renew(job: RoutedJob, lease_ms: int, now_ms: int) -> Transition:
 
 
 def _refused(job: RoutedJob, runner_id: str, now_ms: int) -> Transition:
-    marked = job
-    if runner_id not in job.refused_by:
-        marked = revise(job, refused_by=(*job.refused_by, runner_id))
+    marked = revise(job, refused_by=(*job.refused_by, runner_id))
     if job.reoffer_to != runner_id:
         return requeued(marked, RequeueCause.REFUSED, LeaseEnd.RELEASED, now_ms)
     # Nobody else is offered the job, so its refusal has to bring the end nearer.

@@ -131,8 +131,7 @@ class Inboxes:
 
     def may_be_due(self, now_ms: int) -> bool:
         """Whether a row of an ended job was kept long enough."""
-        due = self.next_due_ms()
-        return due is not None and due <= now_ms
+        return bool(self._given_up_at_ms) and next(iter(self._given_up_at_ms.values())) <= now_ms
 
     def give_up(self, now_ms: int) -> None:
         """Settles the rows of ended jobs that were kept long enough."""

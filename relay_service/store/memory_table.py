@@ -131,13 +131,15 @@ class JobTable:
             shelf.rows[new.key.job_id] = row
         if wants_seal(new):
             shelf.awaiting[row] = None
-        elif wants_seal(old):
-            shelf.awaiting.pop(row)
+        else:
+            shelf.awaiting.pop(row, None)
         if new is not None and new.result is not None:
             shelf.finished[row] = None
-        elif old is not None and old.result is not None:
-            shelf.finished.pop(row)
-        shelf.result_bytes += _result_bytes(new) - _result_bytes(old)
+            shelf.result_bytes += len(new.result.ciphertext)
+        if old is not None and old.result is not None:
+            # A finished job does not change, it is only forgotten.
+            del shelf.finished[row]
+            shelf.result_bytes -= len(old.result.ciphertext)
         if new is None and old is not None:
             del shelf.rows[old.key.job_id]
             if not shelf.rows:
@@ -171,6 +173,3 @@ class JobTable:
         if not shelf.rows:
             del self._runners[claim.runner_id]
 
-
-def _result_bytes(job: RoutedJob | None) -> int:
-    return 0 if job is None or job.result is None else len(job.result.ciphertext)

@@ -63,6 +63,7 @@ class Handshake(Generic[HelloT]):
         *,
         clock: Clock,
         hello_ms: int,
+        frame_bytes: int,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._method = method
@@ -71,14 +72,15 @@ class Handshake(Generic[HelloT]):
         self._keys = keys
         self._clock = clock
         self._hello_seconds = hello_ms / 1000
+        self._frame_bytes = frame_bytes
         self._random_bytes = random_bytes
 
     async def greet(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
         challenge_frame: Callable[[session_pb2.Challenge], object],
-    ) -> Greeted[HelloT] | None:
-        """Challenges and checks; None when the client left before it said hello.
+    ) -> Greeted[HelloT]:
+        """Challenges and checks.
 
         Raises:
             ServiceError: HELLO_TIMEOUT, PROTOCOL_VIOLATION, UNSUPPORTED_PROTOCOL_VERSION,
@@ -86,9 +88,7 @@ class Handshake(Generic[HelloT]):
         """
         nonce = self._random_bytes(16)
         await context.write(challenge_frame(session_pb2.Challenge(nonce=nonce)))
-        frame = await self._read(context)
-        if frame is grpc.aio.EOF:
-            return None
+        frame = await self._first_frame(context)
         signed = _signed_hello(frame)
         hello = self._parse(signed.hello)
         _check_version(hello.protocol_version)
@@ -98,6 +98,20 @@ class Handshake(Generic[HelloT]):
         if refusal is not None:
             raise refusal
         return Greeted(hello, caller, key, frame.seq, tuple(frame.items)[1:])
+
+    async def _first_frame(self, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            frame = await self._read(context)
+        except ServiceError as error:
+            if error.reason != "FIELD_INVALID":
+                raise
+            raise protocol_violation("the first frame is no frame of this plane") from None
+        if frame is grpc.aio.EOF:
+            raise protocol_violation("the stream ended before its hello")
+        # The caller is unknown yet, so nothing it sends may cost more than a frame.
+        if frame.ByteSize() > self._frame_bytes:
+            raise protocol_violation("the frame is over the limit in bytes")
+        return frame
 
     async def _read(self, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         task = asyncio.current_task()

@@ -32,6 +32,7 @@ class Outbound(Generic[Item]):
     Args:
         write: writes one frame; awaited by one task at a time.
         on_stalled: called once when a write does not end within `stall_ms`.
+        on_room: called when the lane of notices, once found full, is empty again.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Outbound(Generic[Item]):
         controls: int,
         notices: int,
         stall_ms: int,
+        on_room: Callable[[], object] = lambda: None,
     ) -> None:
         self._write = write
         self._on_stalled = on_stalled
@@ -52,6 +54,9 @@ class Outbound(Generic[Item]):
         self._control_bound = controls
         self._notice_bound = notices
         self._stall_seconds = stall_ms / 1000
+        self._on_room = on_room
+        self._found_full = False
+        self._eased: asyncio.Future[None] | None = None
         self._controls: deque[Item] = deque()
         self._notices: deque[Item] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -68,11 +73,29 @@ class Outbound(Generic[Item]):
 
     def notice(self, item: Item) -> bool:
         """Queues an item behind all others; False when the lane is full."""
-        if len(self._notices) >= self._notice_bound:
+        if not self.notice_room:
             return False
         self._notices.append(item)
         self._wake()
         return True
+
+    @property
+    def notice_room(self) -> int:
+        """How many notices fit now. Whoever finds none is told by `on_room` when there is some."""
+        room = self._notice_bound - len(self._notices)
+        self._found_full = self._found_full or room <= 0
+        return room
+
+    async def control_room(self) -> None:
+        """Returns when the control lane is less than half full, or nothing is written any more.
+
+        Whoever answers many requests at once waits here between them, so that only a peer that
+        does not read its answers can fill the lane.
+        """
+        while self._open and 2 * len(self._controls) >= self._control_bound:
+            if self._eased is None:
+                self._eased = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._eased)
 
     @property
     def waiting(self) -> int:
@@ -90,6 +113,7 @@ class Outbound(Generic[Item]):
         self._open = False
         self._controls.clear()
         self._notices.clear()
+        self._ease()
         if self._writer is not None:
             self._writer.cancel()
 
@@ -101,10 +125,23 @@ class Outbound(Generic[Item]):
         try:
             while self._open and (self._controls or self._notices):
                 batch = self._take()
+                self._tell_room()
                 stall = self._clock.call_later(self._stall_seconds, self._on_stalled)
                 await self._write_one(batch, stall)
         finally:
             self._writer = None
+            self._ease()
+
+    def _tell_room(self) -> None:
+        self._ease()
+        if self._found_full and not self._notices:
+            self._found_full = False
+            self._on_room()
+
+    def _ease(self) -> None:
+        eased, self._eased = self._eased, None
+        if eased is not None and not eased.done():
+            eased.set_result(None)
 
     async def _write_one(self, batch: list[Item], stall: TimerHandle) -> None:
         try:

@@ -7,7 +7,7 @@ only a Goodbye counts as clean; everything else is a lost stream.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -23,6 +23,10 @@ from service_common.clocks import Clock, TimerHandle
 from service_common.errors import ServiceError
 from service_common.sessions.limits import SessionTimes
 from service_common.sessions.outbound import Outbound
+
+# Items handled between two turns of the event loop: a full frame of small calls takes longer than a
+# cancel may wait.
+_ITEMS_PER_TURN = 64
 
 Item = TypeVar("Item")
 ServerItem = TypeVar("ServerItem", bound=Any)
@@ -116,6 +120,7 @@ class ServerSession(Generic[Item, ServerItem]):
             controls=times.queued_controls,
             notices=times.queued_notices,
             stall_ms=times.write_stall_ms,
+            on_room=self.notices_wanted,
         )
 
     # -- what subclasses say ------------------------------------------------------------
@@ -127,6 +132,9 @@ class ServerSession(Generic[Item, ServerItem]):
     def arm_of(self, item: Item) -> str | None:
         """Name of the arm that is set, None for an item of a newer peer."""
         raise NotImplementedError
+
+    def notices_wanted(self) -> None:
+        """The lane of notices, once found full, is empty again; subclasses fetch what did not fit."""
 
     # -- sending ------------------------------------------------------------------------
 
@@ -165,7 +173,10 @@ class ServerSession(Generic[Item, ServerItem]):
         self._end = reason
         if error is not None:
             self._end_status = error.to_status(self._framing.domain)
-        # The handler waits in a read that only the peer could end, so it is interrupted.
+        # The handler waits in a read that only the peer could end.
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         if self._handler is not None and self._handler is not asyncio.current_task():
             self._handler.cancel()
 
@@ -186,10 +197,6 @@ class ServerSession(Generic[Item, ServerItem]):
         """Returns when the stream is no longer served."""
         await self._served.wait()
 
-    def mark_served(self) -> None:
-        """The stream is no longer served."""
-        self._served.set()
-
     # -- serving ------------------------------------------------------------------------
 
     def follow_greeting(self, peer_seq: int) -> None:
@@ -197,11 +204,16 @@ class ServerSession(Generic[Item, ServerItem]):
         self._seq = 1
         self._peer_seq = peer_seq
 
-    async def serve(self) -> EndReason:
-        """Reads until the end; returns how it came.
+    async def serve(self, opening: Coroutine[Any, Any, None]) -> None:
+        """Answers the hello and reads until the end; `end_reason` says how it came.
+
+        The status is not sent yet: a peer that does not read would keep everything waiting
+        that has to be tidied up behind it. See `finish`.
+
+        Args:
+            opening: what answers the hello.
 
         Raises:
-            AbortError: by gRPC, when the stream ends with a status of ours.
             CancelledError: when the call was cancelled from outside.
         """
         handler = self._handler = asyncio.current_task()
@@ -210,6 +222,7 @@ class ServerSession(Generic[Item, ServerItem]):
         age = self.times.stream_age_ms / 1000 * self._random.uniform(0.8, 1.2)
         self._start_timer("age", age, self._aged)
         try:
+            await opening
             await self._read_frames()
         except asyncio.CancelledError:
             if self._end is None or handler is None:
@@ -219,7 +232,32 @@ class ServerSession(Generic[Item, ServerItem]):
             handler.uncancel()
         finally:
             self._stop_timers()
-        return await self._finish()
+
+    async def finish(self) -> None:
+        """Sends what was answered before the end, and the status.
+
+        Raises:
+            AbortError: by gRPC, when the stream ends with a status of ours.
+            CancelledError: when the peer does not take the status either, which resets the stream.
+        """
+        flushed = self.end_reason in (EndReason.GOODBYE, EndReason.DRAINED, EndReason.REFUSED)
+        if flushed and not await self._flush() and self._end_status is None:
+            # Not OK: it would wait behind what is not read, where nothing of ours bounds the wait.
+            self._end_status = slow_consumer().to_status(self._framing.domain)
+        self.outbound.close()
+        if self._end_status is not None:
+            limit = self.clock.call_later(self.times.write_stall_ms / 1000, self._interrupt)
+            try:
+                await self._context.abort_with_status(rpc_status.to_status(self._end_status))
+            finally:
+                limit.cancel()
+
+    def closed(self) -> None:
+        """Nothing is sent or served any more, however it ended."""
+        self._end = self._end or EndReason.LOST
+        self._stop_timers()
+        self.outbound.close()
+        self._served.set()
 
     async def _read_frames(self) -> None:
         while self._end is None:
@@ -228,7 +266,8 @@ class ServerSession(Generic[Item, ServerItem]):
             except ServiceError as error:
                 # Bytes that are no frame of this plane; the ones after them may be.
                 self._last_received = self.clock.monotonic()
-                self._report(self._peer_seq + 1, 0, error)
+                self._peer_seq += 1
+                self._report(self._peer_seq, 0, error)
                 continue
             if frame is grpc.aio.EOF:
                 self._end = EndReason.LOST
@@ -244,10 +283,13 @@ class ServerSession(Generic[Item, ServerItem]):
 
     async def receive_rest(self, seq: int, items: Sequence[Item]) -> None:
         """Handles items that came in the frame of the hello, behind it."""
-        await self._receive_items(seq, items)
+        await self._receive_items(seq, items, first=1)
 
-    async def _receive_items(self, seq: int, items: Sequence[Item]) -> None:
-        for index, item in enumerate(items):
+    async def _receive_items(self, seq: int, items: Sequence[Item], first: int = 0) -> None:
+        for index, item in enumerate(items, first):
+            await self.outbound.control_room()
+            if index % _ITEMS_PER_TURN == _ITEMS_PER_TURN - 1:
+                await asyncio.sleep(0)
             if self._end is not None:
                 return
             if self.arm_of(item) is None:
@@ -271,23 +313,15 @@ class ServerSession(Generic[Item, ServerItem]):
             self._framing.frame_error(session_pb2.FrameError(frame_seq=seq, item_index=index, status=status))
         )
 
-    async def _finish(self) -> EndReason:
-        reason = self._end or EndReason.LOST
-        if reason in (EndReason.GOODBYE, EndReason.DRAINED, EndReason.REFUSED):
-            # What was answered before the end still travels, within the stall bound.
-            await self._flush()
-        self.outbound.close()
-        if self._end_status is not None:
-            await self._context.abort_with_status(rpc_status.to_status(self._end_status))
-        return reason
-
-    async def _flush(self) -> None:
+    async def _flush(self) -> bool:
+        """Lets what was answered before the end travel; False when it took longer than the stall bound."""
         flushing = asyncio.ensure_future(self.outbound.flush())
         limit = self.clock.call_later(self.times.write_stall_ms / 1000, flushing.cancel)
         try:
             await asyncio.wait([flushing])
         finally:
             limit.cancel()
+        return not flushing.cancelled()
 
     async def _write_items(self, items: list[ServerItem]) -> None:
         self._seq += 1

@@ -98,7 +98,7 @@ else:
 
 def test_one_changes_a_folder_at_a_time(path: Path) -> None:
     def seen_by_others() -> str:
-        argv = [sys.executable, "-c", _TRY_LOCK, path.parent]
+        argv = [sys.executable, "-c", _TRY_LOCK, str(path.parent)]
         return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
     with locked_folder(path):

@@ -6,6 +6,19 @@ from pydantic import ValidationError
 from relay_service.config import RelaySettings, describe_settings, load_settings
 from service_common.errors import SettingsError
 
+NO_PROJECTION = (
+    "no projection: give --projection FILE (relay-service projection new FILE makes one), "
+    "or --dev to serve nobody"
+)
+UNPROTECTED = (
+    "refusing to serve plaintext on 0.0.0.0:7433: give a certificate and a key, or say --behind-mesh when "
+    "a sidecar terminates TLS, or listen on 127.0.0.1, [::1] or unix:PATH"
+)
+NOT_LOOPBACK = (
+    "--dev serves loopback alone, not {}: listen on 127.0.0.1, [::1] or unix:PATH, or leave out --dev and "
+    "give a certificate and a key"
+)
+
 
 def faults(**flags: object) -> list[str]:
     with pytest.raises(SettingsError) as caught:
@@ -66,10 +79,7 @@ def test_a_flag_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("RELAY_DEV", "true")
 
     assert load_settings({"lease_ms": 7000, "dev": None}).lease_ms == 7000
-    assert faults(dev=False) == [
-        "no projection: give --projection FILE (relay-service projection new FILE makes one), "
-        "or --dev to serve nobody"
-    ]
+    assert faults(dev=False) == [NO_PROJECTION]
 
 
 def test_settings_do_not_change() -> None:
@@ -167,21 +177,9 @@ def test_everything_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("flags", "fault"),
     [
-        (
-            {"listen": "0.0.0.0:7433", "projection": Path("p")},
-            "refusing to serve plaintext on 0.0.0.0:7433: give a certificate and a key, or say --behind-mesh when "
-            "a sidecar terminates TLS, or listen on 127.0.0.1, [::1] or unix:PATH",
-        ),
-        (
-            {"listen": "0.0.0.0:7433", "dev": True},
-            "--dev serves loopback alone, not 0.0.0.0:7433: listen on 127.0.0.1, [::1] or unix:PATH, or leave out "
-            "--dev and give a certificate and a key",
-        ),
-        (
-            {"admin_listen": "0.0.0.0:1", "dev": True},
-            "--dev serves loopback alone, not 0.0.0.0:1: listen on 127.0.0.1, [::1] or unix:PATH, or leave out "
-            "--dev and give a certificate and a key",
-        ),
+        ({"listen": "0.0.0.0:7433", "projection": Path("p")}, UNPROTECTED),
+        ({"listen": "0.0.0.0:7433", "dev": True}, NOT_LOOPBACK.format("0.0.0.0:7433")),
+        ({"admin_listen": "0.0.0.0:1", "dev": True}, NOT_LOOPBACK.format("0.0.0.0:1")),
         (
             {"dev": True, "behind_mesh": True},
             "--dev and --behind-mesh exclude each other: development is loopback only",

@@ -41,8 +41,8 @@ def test_a_site_is_added_after_the_others() -> None:
 def test_a_site_that_is_there() -> None:
     assert add_site(CURRENT, "demo", PublicIdentity.from_json(SITE2)).projection == CURRENT
     assert refused(add_site, "demo", NEW) == (
-        "site demo is registered with another key, BYOLLM-J519-3K89-KJN3-R4FM-K64Y-4Q38; for a new key, edit the "
-        "file: put the old key and its signed succession under succeeds, and the new key under site"
+        "site demo is registered with another key, BYOLLM-J519-3K89-KJN3-R4FM-K64Y-4Q38; for a new key, "
+        "edit the file: put the old key and its signed succession under succeeds, and the new key under site"
     )
 
 
@@ -73,7 +73,7 @@ def test_a_revoked_device_never_comes_back() -> None:
     assert edit.summary == "device laptop of alice revoked"
     assert revoke_device(edit.projection, "laptop").projection == edit.projection
     with pytest.raises(
-        EditError, match="^device laptop is revoked for ever: give it new keys and another runner"
+        EditError, match=r"^device laptop is revoked for ever: give it new keys and another runner"
     ):
         add_device(edit.projection, "laptop", "alice", NEW)
 

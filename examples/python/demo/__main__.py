@@ -3,10 +3,11 @@
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[3]
 # Run as a folder, Python looks for modules in that folder; the demo's names start at the repository.
-sys.path[0] = str(Path(__file__).resolve().parents[3])
+sys.path[:1] = [str(ROOT), str(ROOT / "protos" / "gen" / "python")]
 
-from examples.python.demo.play import main  # noqa: E402 - the line above makes it importable
+from examples.python.demo.play import main  # noqa: E402 - the lines above make it importable
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,11 +5,12 @@ import contextlib
 import os
 import re
 import signal
+import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from examples.python.demo.failures import DemoFailure
+from examples.python.demo.failures import KEEP, DemoFailure
 
 Result = TypeVar("Result")
 
@@ -65,15 +66,16 @@ class Child:
     def kill(self) -> None:
         """Take it away without a warning."""
         self.expendable = True
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Return when it has ended by itself."""
+        await self._process.wait()
 
     async def stop(self) -> None:
         """Ask it to end, and make it end."""
         self.expendable = True
-        if self.running:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
+        self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._process.wait()
@@ -88,6 +90,12 @@ class Child:
     def failed(self, what: str, advice: str) -> DemoFailure:
         """Return a failure that shows the last lines of this process."""
         return DemoFailure(what, advice, process=self.name, output=self.lines[-SHOWN_LINES:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Not by asyncio's own method: that one polls first, and takes the exit status from its watcher.
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
@@ -111,6 +119,8 @@ class Children:
         self._logs = folder / "logs"
         self._logs.mkdir()
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)}
+        # The processes find the code where the demo has found it, installed or not.
+        self._environment["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
         # Settings of another relay on this machine are none of ours.
         for name in [name for name in self._environment if name.startswith("RELAY_")]:
             del self._environment[name]
@@ -146,7 +156,7 @@ class Children:
         child = await self.start(name, argv)
         child.expendable = True
         await child.reader
-        await child.stop()
+        await child.end()
         self._children.remove(child)
         if child.exit_status != 0:
             raise child.failed(
@@ -175,13 +185,14 @@ class Children:
             if watch.done():
                 dead = watch.result()
                 raise dead.failed(
-                    f"The {dead.name} ended (exit status {dead.exit_status}) while the demo waited for {what}.",
-                    "Its last lines, above, should say why. `make demo ARGS=--keep` keeps all logs.",
+                    f"The {dead.name} ended (exit status {dead.exit_status}) "
+                    f"while the demo waited for {what}.",
+                    f"Its last lines, above, should say why. {KEEP}",
                 )
             suspect = self._children[0]
             raise suspect.failed(
                 f"Waited {seconds:.0f} s for {what}, in vain.",
-                "Is this machine very busy? Run the demo again; `make demo ARGS=--keep` keeps all logs.",
+                f"Is this machine very busy? Then run the demo again. {KEEP}",
             )
         finally:
             for each in (task, watch):

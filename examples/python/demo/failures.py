@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+KEEP = "To keep all logs, run it as: .venv/bin/python examples/python/demo --keep"
+
 
 class DemoFailure(Exception):  # noqa: N818 - it is explained to a person, not handled by a program
     """A step did not work.
@@ -13,9 +15,7 @@ class DemoFailure(Exception):  # noqa: N818 - it is explained to a person, not h
         process: Name of that process.
     """
 
-    def __init__(
-        self, what: str, advice: str = "", *, process: str = "", output: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, what: str, advice: str = "", *, process: str = "", output: Sequence[str] = ()) -> None:
         super().__init__(what)
         self.what = what
         self.advice = advice

@@ -14,7 +14,7 @@ MODEL_SECONDS = 90.0
 QUICK_TOKENS = 48
 LONG_TOKENS = 160
 QUICK_SECONDS = 0.8
-LONG_SECONDS = 8.0
+LONG_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,18 @@ def command_model(why_not: str = "") -> Model:
     """Return the command that stands in for a language model."""
     echo = [sys.executable, str(FOLDER / "echo_model.py"), "--seconds"]
     services = [
-        _service("echo", "llm.generate", "echo", f'backend = "command"\nargv = {_toml([*echo, f"{QUICK_SECONDS}"])}'),
-        _service("slow-echo", "llm.chat", "echo", f'backend = "command"\nargv = {_toml([*echo, f"{LONG_SECONDS}"])}'),
+        _service(
+            "echo",
+            "llm.generate",
+            "echo",
+            f'backend = "command"\nargv = {_toml([*echo, f"{QUICK_SECONDS}"])}',
+        ),
+        _service(
+            "slow-echo",
+            "llm.chat",
+            "echo",
+            f'backend = "command"\nargv = {_toml([*echo, f"{LONG_SECONDS}"])}',
+        ),
     ]
     return Model("a command that quotes the prompt (echo_model.py)", "\n".join(services), why_not)
 
@@ -70,7 +80,13 @@ def _language_model(announced: dict[str, str]) -> Model:
 
 
 def _service(service: str, kind: str, model: str, rest: str) -> str:
-    lines = ["[[services]]", f"service = {_toml(service)}", f"kind = {_toml(kind)}", f"model = {_toml(model)}", rest]
+    lines = [
+        "[[services]]",
+        f"service = {_toml(service)}",
+        f"kind = {_toml(kind)}",
+        f"model = {_toml(model)}",
+        rest,
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 
-import grpc.aio
-
-from examples.python.demo import search
+from examples.python.demo import operators_view, search
 from examples.python.demo.failures import DemoFailure
 from examples.python.demo.scene_prompts import ask
 from examples.python.demo.screen import quoted
 from examples.python.demo.stage import Stage
 from relay_service.client.site import JobResult
-from sealwork.relay.v1 import admin_pb2, admin_pb2_grpc, job_pb2
+from sealwork.relay.v1 import admin_pb2, job_pb2
 
 PROMPT = "Name one reason to keep a secret. Answer in one short sentence."
 _SHOWN_BYTES = 24
@@ -26,21 +24,21 @@ async def play(stage: Stage) -> None:
     if payload is None or sealed_result is None:
         raise DemoFailure("The stream of the site did not carry the envelopes.")
     stage.screen.say(
-        "Left: all that the relay keeps of the job, as its operator gets it from ListJobs, and\n"
-        "the envelopes as they passed through. Right: what the two ends have."
+        "Left: all that the relay keeps of the job, as its operator gets it from ListJobs, "
+        "and the envelopes as they passed through. Right: what the two ends have."
     )
     stage.screen.columns(
-        ("", "the relay", "the site and the device"), _rows(seen, payload, sealed_result, result)
+        ("", "the relay", "the site and the device"),
+        _rows(seen, payload, sealed_result, result),
+        ratios=(3, 8, 8),
     )
-    job.acknowledge()
+    # Before the job is settled: the relay still has all of it.
     await _search(stage, job.id)
+    job.acknowledge()
 
 
 async def _operators_view(stage: Stage, job_id: str) -> admin_pb2.JobSummary:
-    async with grpc.aio.insecure_channel(stage.addresses.admin) as channel:
-        admin = admin_pb2_grpc.RelayAdminServiceStub(channel)
-        answer = await admin.ListJobs(admin_pb2.ListJobsRequest(), timeout=10)
-    for job in answer.jobs:
+    for job in await operators_view.list_jobs(stage.addresses.admin):
         if job.stub.id == job_id:
             return job
     raise DemoFailure("The relay does not list a job that has just been answered.")
@@ -60,11 +58,11 @@ def _rows(
     yield "done by", quoted(seen.runner_id), f"{quoted(seen.runner_id)}, {quoted(result.ran.model)}"
     yield "prompt", _bytes(payload.ciphertext), f"[site]{quoted(PROMPT)}[/]"
     yield "answer", _bytes(sealed_result.ciphertext), f"[device]{quoted(result.text, 160)}[/]"
-    yield "outcome", _name(job_pb2.Disposition.Name(result_disposition(result))), f"{result.disposition}, signed"
-
-
-def result_disposition(result: JobResult) -> job_pb2.Disposition.ValueType:
-    return job_pb2.Disposition.Value(f"DISPOSITION_{result.disposition.upper()}")
+    yield (
+        "outcome",
+        f"{_name(job_pb2.JobState.Name(seen.state))}, {result.disposition}",
+        f"{result.disposition}, signed",
+    )
 
 
 async def _search(stage: Stage, job_id: str) -> None:
@@ -75,11 +73,11 @@ async def _search(stage: Stage, job_id: str) -> None:
     with stage.screen.waiting("searching the relay"):
         findings = await asyncio.to_thread(_look_everywhere, stage, pieces, control)
     stage.screen.say(
-        f"Is any of it there all the same? A search for {len(pieces)} pieces of the prompts and answers so\n"
-        "far, and for the job's id, which has to be found:"
+        f"Is any of it there all the same? A search for {len(pieces)} pieces of the prompts and answers "
+        "so far, and for the job's id, which has to be found:"
     )
     stage.screen.columns(
-        ("searched", "bytes", "job id", "prompts and answers"),
+        ("the relay's", "bytes", "job id", "prompts and answers"),
         (
             (
                 finding.place,
@@ -99,13 +97,13 @@ def _look_everywhere(stage: Stage, pieces: list[bytes], control: bytes) -> list[
     traffic = [bytes(stage.tap.sent), bytes(stage.tap.received)]
     log = [stage.children.log_of(stage.relay).read_bytes()]
     findings = [
-        search.search("the site's traffic with the relay", traffic, pieces, control),
-        search.search("the relay's log", log, pieces, control),
+        search.search("traffic with the site", traffic, pieces, control),
+        search.search("log", log, pieces, control),
     ]
     try:
-        memory = search.search("the relay's memory", search.memory_of(stage.relay.pid), pieces, control)
+        memory = search.search("memory of the process", search.memory_of(stage.relay.pid), pieces, control)
     except search.NotReadableError:
-        return [*findings, search.Finding("the relay's memory (not readable on this system)", 0, 0, 0)]
+        return [*findings, search.Finding("memory (not readable on this system)", 0, 0, 0)]
     return [*findings, memory]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from examples.python.demo import scenery
 from examples.python.demo.children import Children
-from examples.python.demo.failures import DemoFailure
+from examples.python.demo.failures import KEEP, DemoFailure
 from examples.python.demo.model import Model, start_model
 from examples.python.demo.screen import Screen, quoted
 from examples.python.demo.stage import Stage
@@ -58,25 +58,24 @@ def _site(parties: scenery.Parties, addresses: scenery.RelayAddresses, tap: Tap)
         return known.get(runner_id) == device
 
     connection = TappedConnection(addresses.main, tap=tap)
-    return Site(
-        connection, site_id=scenery.SITE_ID, keys=parties.site, trust=trust, acknowledge=False
-    )
+    return Site(connection, site_id=scenery.SITE_ID, keys=parties.site, trust=trust, acknowledge=False)
 
 
 def _tell_relay(screen: Screen, commands: list[str], addresses: scenery.RelayAddresses) -> None:
-    screen.say("Whoever runs a relay decides who takes part. The operator has just typed:")
+    screen.say(
+        "Whoever runs a relay decides who takes part. (There is no pairing by code in this version: each "
+        "owner gives the operator the public identity of a device.) The operator has just typed:"
+    )
     for command in commands:
         screen.command(command)
-    screen.command(
-        f"relay-service serve --dev --projection projection.json --lease {scenery.LEASE_SECONDS}s"
-    )
+    screen.command(f"relay-service serve --dev --projection projection.json --lease {scenery.LEASE_SECONDS}s")
     screen.say(f"The [relay]relay[/] serves on {addresses.main}; its store is in memory.")
 
 
 def _tell_model(screen: Screen, model: Model) -> None:
     if model.why_not:
         screen.say(
-            f"[bad]The language model cannot be used here[/] ({quoted(model.why_not)}).\n"
+            f"[bad]The language model cannot be used here[/] ({quoted(model.why_not)}). "
             "Going on with a command in its place; everything else is the same."
         )
     screen.say(f"The devices answer with {quoted(model.title)}.")
@@ -91,4 +90,4 @@ def _tell_devices(screen: Screen, parties: scenery.Parties, seconds: float) -> N
 
 def explain(error: RelayError) -> DemoFailure:
     """Return what a refusal of the relay means for the demo."""
-    return DemoFailure(f"The relay refused a call: {error}", "`make demo ARGS=--keep` keeps all logs.")
+    return DemoFailure(f"The relay refused a call: {error}", KEEP)

@@ -38,8 +38,8 @@ async def ask(stage: Stage, prompt: str) -> tuple[JobHandle, JobResult, list[tup
 async def play(stage: Stage) -> None:
     stage.screen.heading(2, "Two prompts: sealed, routed, answered")
     stage.screen.say(
-        f"The site [site]{SITE_ID}[/] asks for {OWNER}, twice at the same time. It seals each prompt to the\n"
-        "one device that claimed it; the answer comes back sealed to the site."
+        f"The site [site]{SITE_ID}[/] asks for {OWNER}, twice at the same time. It seals each prompt "
+        "to the one device that claimed it; the answer comes back sealed to the site."
     )
     answers = await asyncio.gather(*(ask(stage, prompt) for prompt in PROMPTS))
     for prompt, (job, result, beats) in zip(PROMPTS, answers, strict=True):

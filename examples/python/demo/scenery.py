@@ -1,4 +1,4 @@
-"""What the demo sets up: keys for everybody, the operator's projection, and a configuration for each device."""
+"""What the demo sets up: keys for everybody, the operator's projection, a configuration for each device."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from examples.python.demo import operators_view
 from examples.python.demo.children import Child, Children
 from examples.python.demo.model import Model
 from relay_service.client.keys import Keys
@@ -68,7 +69,7 @@ async def write_projection(children: Children, folder: Path) -> list[str]:
     shown = []
     for command in projection_commands():
         typed = ["relay-service", "projection", *command]
-        argv = [sys.executable, "-m", "relay_service", "projection", *_absolute(command, folder)]
+        argv = [*program("relay-service", "relay_service.cli"), "projection", *_absolute(command, folder)]
         await children.run(shlex.join(typed[:3]), argv)
         shown.append(shlex.join(typed))
     return shown
@@ -77,7 +78,9 @@ async def write_projection(children: Children, folder: Path) -> list[str]:
 async def start_relay(children: Children, folder: Path) -> tuple[Child, RelayAddresses]:
     """Start a relay on a free port of this machine, and return it once it serves."""
     admin = f"unix:{folder / 'admin.sock'}"
-    relay = await children.start("relay", [sys.executable, "-m", "relay_service", *serve_arguments(folder, admin)])
+    relay = await children.start(
+        "relay", [*program("relay-service", "relay_service.cli"), *serve_arguments(folder, admin)]
+    )
     line = await children.while_alive(
         relay.find_line(r'"event":"relay is serving".*"port":(\d+)|"port":(\d+).*"event":"relay is serving"'),
         START_SECONDS,
@@ -112,37 +115,40 @@ def write_device(folder: Path, runner_id: str, parties: Parties, relay: RelayAdd
     return configuration
 
 
-async def start_device(children: Children, runner_id: str, configuration: Path) -> Child:
-    """Start the daemon of one device."""
-    return await children.start(runner_id, [*DAEMON, "run", "--config", str(configuration)])
-
-
-async def device_ready(children: Children, device: Child) -> None:
-    """Return when the device has its stream to the relay."""
-    line = await children.while_alive(device.find_line(CONNECTED), START_SECONDS, f"{device.name} to connect")
-    if line is None:
-        raise device.failed(f"{device.name} did not start.", "Its last lines, above, should say why.")
-
-
-DAEMON = (sys.executable, "-m", "relay_service.client.daemon_cli")
-CONNECTED = r"connected"
-
-
 async def start_devices(
     children: Children, folder: Path, parties: Parties, relay: RelayAddresses, model: Model
 ) -> dict[str, Child]:
-    """Start both devices, and return them by runner id once both are connected."""
+    """Start both devices, and return them by runner id once the relay has a stream of each."""
     devices = {}
     for runner_id in RUNNERS:
         configuration = write_device(folder, runner_id, parties, relay, model)
-        devices[runner_id] = await start_device(children, runner_id, configuration)
-    await asyncio.gather(*(device_ready(children, device) for device in devices.values()))
+        argv = [*program("relay-daemon", "relay_service.client.daemon_cli"), "run"]
+        devices[runner_id] = await children.start(
+            runner_id, [*argv, "--config", str(configuration), "--owner", OWNER]
+        )
+    await children.while_alive(_both_connected(relay), START_SECONDS, "the devices to connect")
     return devices
+
+
+async def _both_connected(relay: RelayAddresses) -> None:
+    while True:
+        daemons = await operators_view.list_daemons(relay.admin)
+        if all(daemon.connected and daemon.matrix for daemon in daemons):
+            return
+        await asyncio.sleep(0.05)
 
 
 def prompt_log(folder: Path, runner_id: str) -> Path:
     """Return the file in which a device writes down every prompt before it runs."""
     return folder / runner_id / "prompts.jsonl"
+
+
+def program(name: str, module: str) -> list[str]:
+    """Return how to start one of our commands, installed or not."""
+    script = Path(sys.executable).with_name(name)
+    if script.exists():
+        return [str(script)]
+    return [sys.executable, "-c", f"from {module} import main; main()"]
 
 
 def _absolute(command: list[str], folder: Path) -> list[str]:

@@ -1,11 +1,13 @@
 """What the demo looks like: eighty columns, on a terminal or in a file."""
 
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich import box
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.panel import Panel
@@ -34,10 +36,14 @@ _STYLES = Theme(
 _PICTURE = TerminalTheme(
     (22, 27, 34),
     (220, 226, 233),
-    [(72, 79, 88), (255, 123, 114), (87, 209, 121), (240, 196, 94)]
-    + [(121, 178, 255), (214, 160, 255), (86, 212, 221), (177, 186, 196)],
-    [(139, 148, 158), (255, 161, 152), (110, 231, 145), (250, 214, 120)]
-    + [(150, 200, 255), (226, 184, 255), (120, 226, 233), (240, 246, 252)],
+    [
+        *((72, 79, 88), (255, 123, 114), (87, 209, 121), (240, 196, 94)),
+        *((121, 178, 255), (214, 160, 255), (86, 212, 221), (177, 186, 196)),
+    ],
+    [
+        *((139, 148, 158), (255, 161, 152), (110, 231, 145), (250, 214, 120)),
+        *((150, 200, 255), (226, 184, 255), (120, 226, 233), (240, 246, 252)),
+    ],
 )
 # The template that comes with rich fetches its font from another server.
 _FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -72,12 +78,13 @@ class Screen:
 
     def quote(self, markup: str) -> None:
         """Print something indented."""
-        self.console.print(Padding(Text.from_markup(markup), (0, 0, 0, 2)))
+        self.show(Text.from_markup(markup))
 
     def command(self, typed: str) -> None:
-        """Show a command as a person would type it; long ones are broken between words."""
-        text = Text.assemble(("$ ", "quiet"), typed)
-        self.console.print(Padding(text, (0, 0, 0, 2)))
+        """Show a command as a person would type it, a long one over several lines."""
+        lines = textwrap.wrap(typed, self.console.width - 8, break_on_hyphens=False, break_long_words=False)
+        text = Text.assemble(("$ ", "quiet"), " \\\n    ".join(lines))
+        self.show(text)
 
     def facts(self, rows: Iterable[tuple[str, str]]) -> None:
         """Print names and what is to be said of them, as markup."""
@@ -97,17 +104,21 @@ class Screen:
             table.add_row(f"{at_ms:,.0f} ms", what)
         self.show(table)
 
-    def columns(self, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table whose cells are markup."""
-        table = Table(*heads, border_style="quiet", header_style="bold", expand=True)
-        for column in table.columns:
-            column.overflow = "fold"
+    def columns(
+        self, heads: Sequence[str], rows: Iterable[Sequence[str]], *, ratios: Sequence[int] = ()
+    ) -> None:
+        """Print a table whose cells are markup; columns get their share of the width, or what they need."""
+        table = Table(box=box.ROUNDED, border_style="quiet", header_style="bold", expand=bool(ratios))
+        for number, head in enumerate(heads):
+            ratio = ratios[number] if ratios else None
+            justify: JustifyMethod = "right" if head == "bytes" else "left"
+            table.add_column(head, ratio=ratio, overflow="fold", justify=justify)
         for row in rows:
             table.add_row(*row)
         self.console.print(table)
 
     def show(self, renderable: RenderableType) -> None:
-        self.console.print(Padding(renderable, (0, 0, 0, 2)))
+        self.console.print(Padding(renderable, (0, 0, 0, 2), expand=False))
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:

@@ -57,7 +57,9 @@ class Stage:
 
     async def running_at(self, job: JobHandle, runner_id: str) -> int:
         """Return when a device began to run a job, in epoch milliseconds by the device's own prompt log."""
-        return int((await self.wait(self._ingress(job.id, runner_id), f"{runner_id} to run the job"))["at_ms"])
+        return int(
+            (await self.wait(self._ingress(job.id, runner_id), f"{runner_id} to run the job"))["at_ms"]
+        )
 
     async def _ingress(self, job_id: str, runner_id: str) -> dict[str, Any]:
         path = prompt_log(self.folder, runner_id)

@@ -1,4 +1,4 @@
-"""What a site's stream carries, read along: every byte in both directions, and when each beat of a job came."""
+"""What a site's stream carries, read along: every byte, and when each beat of a job came."""
 
 import asyncio
 import time
@@ -11,8 +11,6 @@ import grpc.aio
 from relay_service.client.connection import Connection
 from sealwork.relay.v1 import job_pb2, site_plane_pb2
 
-_ACCEPTED = "enqueued"
-
 
 def now_ms() -> float:
     """The wall clock in milliseconds: all processes of this machine read the same one."""
@@ -24,8 +22,8 @@ class Beat:
     """Something that happened to a job.
 
     Attributes:
-        name: enqueued, please-seal, sealed, result, requeued, ended.
-        at_ms: When it was seen here.
+        name: enqueued (the relay has said so), please-seal, sealed (and sent), result, requeued, ended.
+        at_ms: When it passed by here.
         runner_id: The device that it is about.
         envelope: The envelope that it carried.
     """
@@ -49,7 +47,7 @@ class Tap:
         self.sent = bytearray()
         self.received = bytearray()
         self._beats: dict[str, list[Beat]] = {}
-        self._calls: dict[int, site_plane_pb2.SiteCall] = {}
+        self._enqueued: dict[int, str] = {}
         self._news = asyncio.Event()
 
     def beats(self, job_id: str, name: str) -> list[Beat]:
@@ -64,10 +62,12 @@ class Tap:
         return found[number - 1]
 
     def hear_sent(self, data: bytes) -> None:
+        at_ms = now_ms()
         self.sent += data
         for item in site_plane_pb2.SitePlaneServiceSessionRequest.FromString(data).items:
             if item.HasField("call"):
-                self._calls[item.call.id] = item.call
+                self._hear_call(item.call, at_ms)
+        self._news.set()
 
     def hear_received(self, data: bytes) -> None:
         at_ms = now_ms()
@@ -79,16 +79,18 @@ class Tap:
                 self._hear_notice(item.notice, at_ms)
         self._news.set()
 
-    def _hear_reply(self, reply: site_plane_pb2.SiteReply, at_ms: float) -> None:
-        call = self._calls.pop(reply.id, None)
-        if call is None or reply.HasField("error"):
-            return
+    def _hear_call(self, call: site_plane_pb2.SiteCall, at_ms: float) -> None:
         if call.HasField("enqueue_job"):
-            self._note(call.enqueue_job.stub.id, Beat(_ACCEPTED, at_ms))
+            self._enqueued[call.id] = call.enqueue_job.stub.id
         elif call.HasField("seal_payload"):
             sealed = call.seal_payload
             beat = Beat("sealed", at_ms, lease_id=sealed.lease_id, envelope=sealed.envelope)
             self._note(sealed.job_id, beat)
+
+    def _hear_reply(self, reply: site_plane_pb2.SiteReply, at_ms: float) -> None:
+        job_id = self._enqueued.pop(reply.id, None)
+        if job_id is not None and reply.HasField("enqueue_job"):
+            self._note(job_id, Beat("enqueued", at_ms))
 
     def _hear_notice(self, notice: site_plane_pb2.SiteNotice, at_ms: float) -> None:
         match notice.WhichOneof("notice"):

@@ -73,7 +73,9 @@ class RealRelay:
 
 
 @asynccontextmanager
-async def real_relay(times: SessionTimes | None = None, clock: Clock | None = None) -> AsyncIterator[RealRelay]:
+async def real_relay(
+    times: SessionTimes | None = None, clock: Clock | None = None
+) -> AsyncIterator[RealRelay]:
     relay = RealRelay(times or SessionTimes(), clock or SystemClock())
     await relay.start()
     try:
