@@ -25,7 +25,8 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def print_section(section: Section, console: Console) -> None:
-    console.print()
+    # Printed apart: the title of a table wraps at the width of the table.
+    console.print(f"\n[bold]{escape(section.title)}")
     if section.summaries:
         console.print(_measurements(section))
     if section.comparisons:
@@ -47,7 +48,7 @@ def figure_text(value: float, digits: int = 3) -> str:
 
 
 def _measurements(section: Section) -> Table:
-    table = Table(title=section.title, title_justify="left", title_style="bold")
+    table = Table()
     table.add_column("variant")
     for heading in (f"{section.operation}s", "failed", "p50 ms", "p99 ms"):
         table.add_column(heading, justify="right")

@@ -5,7 +5,7 @@ collected and worked off by one task that exists only while there is something t
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from random import Random
 
@@ -20,7 +20,7 @@ from relay_service.core.model import (
     SealedEnvelope,
     WorkAvailable,
 )
-from relay_service.core.projection import Projection
+from relay_service.core.projection import ProjectedDevice, Projection
 from relay_service.inbox_delivery import InboxDelivery
 from relay_service.sessions.daemon_session import DaemonSession
 from relay_service.store.base import ClaimRequest, RoutingStore
@@ -28,6 +28,9 @@ from relay_service.waiting_room import Claimant, WaitingRoom
 from service_common.sessions.registry import SessionRegistry
 
 _log = structlog.get_logger(__name__)
+
+# Pieces of news between two turns of the event loop, so that a burst holds up nobody's frames.
+_STEPS_PER_TURN = 16
 
 
 class Dispatch:
@@ -51,10 +54,12 @@ class Dispatch:
         self._lease_ms = lease_ms
         self._on_churn = on_churn
         self._waiting = WaitingRoom(random)
-        self._work: dict[WorkAvailable, int] = {}
-        self._seekers: dict[int, Claimant] = {}
+        # Ordered, because a plain dict is slow to find its first key after many removals.
+        self._work: OrderedDict[WorkAvailable, int] = OrderedDict()
+        self._seekers: OrderedDict[int, Claimant] = OrderedDict()
         self._lease_changes: deque[LeaseChanged] = deque()
-        self._inboxes: dict[str, None] = {}
+        self._inboxes: OrderedDict[str, None] = OrderedDict()
+        self._missed = False
         self._pump: asyncio.Task[None] | None = None
         self._stop_listening = store.listen(self._note)
 
@@ -81,6 +86,27 @@ class Dispatch:
         self._inboxes[site_id] = None
         self._wake()
 
+    def reconsider(self) -> None:
+        """Routes may have opened or closed: everyone who waits is looked at again."""
+        for claimant in self._waiting.everyone():
+            self.seek(claimant)
+
+    def freed(self, runner_id: str) -> None:
+        """The device holds fewer jobs than before, so one at its limit may take more."""
+        for session in self._daemons.of(runner_id):
+            self.seek(session)
+
+    def make_up(self) -> None:
+        """Looks at everyone again if news was lost, because the store could not be reached."""
+        if not self._missed:
+            return
+        self._missed = False
+        self.reconsider()
+        for session in self._daemons:
+            self.seek(session)
+        for site_id in self._inbox.connected():
+            self.deliver(site_id)
+
     async def claim_now(self, claimant: Claimant) -> bool:
         """Claims all that the claimant would take; True when it got something."""
         return await self._claim(claimant, claimant.free)
@@ -106,8 +132,12 @@ class Dispatch:
 
     async def _work_off(self) -> None:
         try:
+            steps = 0
             while self._lease_changes or self._inboxes or self._seekers or self._work:
                 await self._step()
+                steps += 1
+                if steps % _STEPS_PER_TURN == 0:
+                    await asyncio.sleep(0)
         finally:
             self._pump = None
 
@@ -117,37 +147,42 @@ class Dispatch:
             if self._lease_changes:
                 await self._carry(self._lease_changes.popleft())
             elif self._inboxes:
-                site_id = next(iter(self._inboxes))
-                del self._inboxes[site_id]
+                site_id, _ = self._inboxes.popitem(last=False)
                 await self._inbox.deliver(site_id)
             elif self._seekers:
-                claimant = self._seekers.pop(next(iter(self._seekers)))
+                _, claimant = self._seekers.popitem(last=False)
                 await self._claim(claimant, claimant.free)
             else:
-                work, count = self._work.popitem()
-                await self._offer(work, count)
+                await self._offer_next()
         except asyncio.CancelledError:
             raise
         except Exception:  # noqa: BLE001 - see below
-            # News is only ever a hint: what it told of is in the store and comes up again.
+            # News is only ever a hint: what it told of is in the store. See `make_up`.
+            self._missed = True
             _log.exception("dispatch_failed")
 
     # -- claims -------------------------------------------------------------------------
 
-    async def _offer(self, work: WorkAvailable, count: int) -> None:
-        """Wakes one random waiting device a job, another only when the first gets nothing."""
-        for _ in range(count):
-            for claimant in self._waiting.candidates(work, self._projection()):
-                if await self._claim(claimant, 1):
-                    break
-            else:
+    async def _offer_next(self) -> None:
+        """Wakes one random waiting device for one job, another only when the first gets nothing."""
+        work, count = self._work.popitem(last=False)
+        if count > 1:
+            self._work[work] = count - 1
+        for claimant in self._waiting.candidates(work, self._projection()):
+            if await self._claim(claimant, 1):
                 return
+        # Nobody would take one, so nobody would take the others.
+        self._work.pop(work, None)
 
     async def _claim(self, claimant: Claimant, maximum: int) -> bool:
         if maximum <= 0 or claimant.free <= 0 or not claimant.kinds:
             self._waiting.leave(claimant)
             return False
         device = claimant.device
+        if not _is_in_force(device, self._projection()):
+            # A waiting call is not ended with the streams of its device.
+            self._waiting.leave(claimant)
+            return False
         granted = await self._store.claim(
             ClaimRequest(
                 runner_id=device.runner_id,
@@ -191,3 +226,9 @@ class Dispatch:
         taken = await self._store.take_payload(change.runner_id, change.lease)
         if isinstance(taken, SealedEnvelope):
             session.push_payload_ready(change.lease, taken, inline=True)
+
+
+def _is_in_force(device: ProjectedDevice, projection: Projection) -> bool:
+    """The device is what it was when it proved its key."""
+    current = projection.device(device.runner_id)
+    return current is not None and not current.revoked and current == device

@@ -6,6 +6,7 @@ sent to live streams; the inbox itself is the store's.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from relay_service.core.limits import INLINE_BODY_BYTES
@@ -17,12 +18,16 @@ from service_common.clocks import Clock
 from service_common.sessions.registry import SessionRegistry
 
 _PAGE = 256
+_ALL = frozenset(NoticeKind)
+_ENDS = frozenset({NoticeKind.RESULT_READY, NoticeKind.JOB_ENDED})
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Sent:
     sequence: int
+    notice_id: str
     job_id: str
+    kind: NoticeKind
     session_id: str
     at: float
     attempt: int
@@ -30,13 +35,44 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Site:
+    """What one site was sent, oldest first, and of that what has to be sent again."""
+
     cursor: int = 0
     sent: dict[str, _Sent] = field(default_factory=dict)
-    attempts: dict[str, int] = field(default_factory=dict)
+    of_job: dict[str, set[str]] = field(default_factory=dict)
+    again: list[_Sent] = field(default_factory=list)
+
+    def add(self, sent: _Sent) -> None:
+        # A row withdraws earlier ones of its job; those are not worth asking the store about.
+        over = _ALL if sent.kind in _ENDS else frozenset({sent.kind, NoticeKind.PLEASE_SEAL})
+        self.forget_job(sent.job_id, over, sent.sequence)
+        self.sent[sent.notice_id] = sent
+        self.of_job.setdefault(sent.job_id, set()).add(sent.notice_id)
+
+    def forget(self, notice_id: str) -> None:
+        sent = self.sent.pop(notice_id, None)
+        if sent is not None:
+            notices = self.of_job[sent.job_id]
+            notices.discard(notice_id)
+            if not notices:
+                del self.of_job[sent.job_id]
+
+    def forget_job(self, job_id: str, kinds: frozenset[NoticeKind], before: int | None = None) -> None:
+        for notice_id in tuple(self.of_job.get(job_id, ())):
+            sent = self.sent[notice_id]
+            if sent.kind in kinds and (before is None or sent.sequence < before):
+                self.forget(notice_id)
+
+    def send_again(self, rows: Iterable[_Sent]) -> None:
+        for sent in tuple(rows):
+            self.forget(sent.notice_id)
+            self.again.append(sent)
 
 
 class InboxDelivery:
     """One per process.
+
+    `deliver` is for one task alone; the other methods only note what it has to do.
 
     Args:
         redelivery_ms: a row that is unsettled this long after it was sent is sent again.
@@ -61,31 +97,30 @@ class InboxDelivery:
         """Sends what the site has not been sent, as far as its streams have credit."""
         for waiter in self._waiters.pop(site_id, ()):
             _end_wait(waiter)
-        while True:
-            free = sum(session.free for session in self._sessions.of(site_id))
-            if free <= 0:
-                return
-            site = self._sites.setdefault(site_id, _Site())
-            limit = min(free, _PAGE)
-            rows = await self._store.notices(site_id, site.cursor, limit)
-            for row in rows:
-                if not await self._send(site, row):
-                    return
-                site.cursor = row.sequence
-            if len(rows) < limit:
-                return
+        if self._free(site_id) <= 0:
+            return
+        site = self._sites.setdefault(site_id, _Site())
+        if await self._deliver_again(site_id, site):
+            await self._deliver_new(site_id, site)
 
-    def settled(self, site_id: str, ids: list[str]) -> None:
+    def connected(self) -> set[str]:
+        """The sites that have a stream."""
+        return {session.site_id for session in self._sessions}
+
+    def settled(self, site_id: str, job_ids: Iterable[str], notice_ids: Iterable[str]) -> None:
         """Forgets rows that the site has settled by job id or by notice id."""
         site = self._sites.get(site_id)
-        if site is None:
-            return
-        gone = set(ids)
-        for notice_id in [key for key in ids if key in site.sent]:
-            del site.sent[notice_id]
-        # Job ids are the common case, and a site has few rows under way at a time.
-        for notice_id in [key for key, sent in site.sent.items() if sent.job_id in gone]:
-            del site.sent[notice_id]
+        if site is not None:
+            for notice_id in notice_ids:
+                site.forget(notice_id)
+            for job_id in job_ids:
+                site.forget_job(job_id, _ALL)
+
+    def sealed(self, site_id: str, job_id: str) -> None:
+        """Forgets the request to seal, which has been met."""
+        site = self._sites.get(site_id)
+        if site is not None:
+            site.forget_job(job_id, frozenset({NoticeKind.PLEASE_SEAL}))
 
     def lost(self, session: SiteSession) -> None:
         """A stream is gone: what it was sent and did not settle goes to another."""
@@ -95,31 +130,32 @@ class InboxDelivery:
         if not self._sessions.of(session.site_id):
             del self._sites[session.site_id]
             return
-        for notice_id, sent in list(site.sent.items()):
-            if sent.session_id == session.session_id:
-                self._send_again(site, notice_id, sent)
+        site.send_again(sent for sent in site.sent.values() if sent.session_id == session.session_id)
 
-    async def redeliver(self) -> None:
-        """Sends again what is still unsettled after the redelivery time."""
-        overdue = self._clock.monotonic() - self._redelivery_seconds
-        for site_id, site in list(self._sites.items()):
-            if not any(sent.at <= overdue for sent in site.sent.values()):
-                continue
-            unsettled = await self._unsettled(site_id)
-            for notice_id, sent in list(site.sent.items()):
-                if notice_id not in unsettled:
-                    del site.sent[notice_id]
-                elif sent.at <= overdue:
-                    self._send_again(site, notice_id, sent)
-            await self.deliver(site_id)
+    def overdue(self) -> list[str]:
+        """The sites to deliver to, because they left rows unsettled for the redelivery time."""
+        before = self._clock.monotonic() - self._redelivery_seconds
+        for site in self._sites.values():
+            late: list[_Sent] = []
+            for sent in site.sent.values():
+                if sent.at > before:
+                    break
+                late.append(sent)
+            site.send_again(late)
+        return [site_id for site_id, site in self._sites.items() if site.again]
 
-    async def wait(self, site_id: str, seconds: float) -> None:
-        """Returns when the site's inbox gets a row, or after that time."""
+    async def wait(self, site_id: str, seconds: float, unless: Callable[[], Awaitable[bool]]) -> None:
+        """Returns when the site's inbox gets a row, or after that time.
+
+        Args:
+            unless: asked when rows from now on are noticed; True ends the wait at once.
+        """
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(site_id, set()).add(waiter)
         timer = self._clock.call_later(seconds, lambda: _end_wait(waiter))
         try:
-            await waiter
+            if not await unless():
+                await waiter
         finally:
             timer.cancel()
             waiters = self._waiters.get(site_id)
@@ -128,48 +164,80 @@ class InboxDelivery:
                 if not waiters:
                     del self._waiters[site_id]
 
-    async def _send(self, site: _Site, row: Notice) -> bool:
-        if row.notice_id in site.sent:
-            return True
+    async def _deliver_again(self, site_id: str, site: _Site) -> bool:
+        """Sends the rows of `again` that are still unsettled; False when the streams took no more."""
+        while site.again:
+            batch, site.again = sorted(site.again, key=lambda sent: sent.sequence, reverse=True), []
+            try:
+                while batch:
+                    if not await self._deliver_page_again(site_id, site, batch):
+                        return False
+            finally:
+                site.again += batch
+        return True
+
+    async def _deliver_page_again(self, site_id: str, site: _Site, batch: list[_Sent]) -> bool:
+        """Works off the end of `batch`, as far as one page of the inbox reaches."""
+        rows = await self._store.notices(site_id, batch[-1].sequence - 1, _PAGE)
+        unsettled = {row.notice_id: row for row in rows}
+        full = len(rows) == _PAGE
+        while batch and not (full and batch[-1].sequence > rows[-1].sequence):
+            row = unsettled.get(batch[-1].notice_id)
+            if row is not None and not await self._send(site, row, batch[-1].attempt + 1):
+                return False
+            batch.pop()
+        return True
+
+    async def _deliver_new(self, site_id: str, site: _Site) -> None:
+        while True:
+            limit = min(self._free(site_id), _PAGE)
+            if limit <= 0:
+                return
+            rows = await self._store.notices(site_id, site.cursor, limit)
+            for row in rows:
+                if not await self._send(site, row, 1):
+                    return
+                site.cursor = row.sequence
+            if len(rows) < limit:
+                return
+
+    async def _send(self, site: _Site, row: Notice, attempt: int) -> bool:
         session = self._session_for(row)
         if session is None:
             return False
-        attempt = site.attempts.pop(row.notice_id, 0) + 1
         inline = await self._inline(row) if session.inline_result else None
         message = notice_to_proto(row, await self._store.now(), attempt, inline)
         if not session.push_notice(message):
             return False
-        site.sent[row.notice_id] = _Sent(
-            row.sequence, row.key.job_id, session.session_id, self._clock.monotonic(), attempt
+        site.add(
+            _Sent(
+                row.sequence,
+                row.notice_id,
+                row.key.job_id,
+                row.kind,
+                session.session_id,
+                self._clock.monotonic(),
+                attempt,
+            )
         )
         return True
 
+    def _free(self, site_id: str) -> int:
+        return sum(session.free for session in self._sessions.of(site_id))
+
     def _session_for(self, row: Notice) -> SiteSession | None:
-        """The stream with the most credit, so that load spreads over a site's processes."""
-        sessions = self._sessions.of(row.key.site_id)
-        best = max(sessions, key=lambda session: session.free, default=None)
-        return best if best is not None and best.free > 0 else None
+        """The stream with the most credit, so that load spreads over a site's processes.
+
+        One whose lane is full is asked last: it would drop the row and ask for a resync.
+        """
+        ready = [session for session in self._sessions.of(row.key.site_id) if session.free > 0]
+        return max(ready, key=lambda session: (session.outbound.notice_room > 0, session.free), default=None)
 
     async def _inline(self, row: Notice) -> RoutedJob | None:
         if row.kind is not NoticeKind.RESULT_READY or row.result_bytes > INLINE_BODY_BYTES:
             return None
         job = await self._store.job(row.key.site_id, row.key.job_id)
         return job if job is not None and job.state is JobState.DONE else None
-
-    async def _unsettled(self, site_id: str) -> set[str]:
-        found: set[str] = set()
-        after = 0
-        while True:
-            rows = await self._store.notices(site_id, after, _PAGE)
-            found.update(row.notice_id for row in rows)
-            if len(rows) < _PAGE:
-                return found
-            after = rows[-1].sequence
-
-    def _send_again(self, site: _Site, notice_id: str, sent: _Sent) -> None:
-        del site.sent[notice_id]
-        site.attempts[notice_id] = sent.attempt
-        site.cursor = min(site.cursor, sent.sequence - 1)
 
 
 def _end_wait(waiter: asyncio.Future[None]) -> None:

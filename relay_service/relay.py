@@ -1,6 +1,7 @@
 """The running relay: store, streams and dispatch wired together, without a port."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc.aio
@@ -32,6 +33,9 @@ class Relay:
 
     Args:
         sessions_per_site: streams that one site may have.
+
+    Attributes:
+        leaving: set when a drain has begun.
     """
 
     def __init__(
@@ -58,19 +62,25 @@ class Relay:
             random=settings.session.random,
             on_churn=metrics.churn,
         )
-        self.daemon_calls = DaemonCalls(store, self.projection, lease_ms=settings.session.times.lease_ms)
-        self.site_calls = SiteCalls(store, self.projection, self.inbox.settled)
+        self.daemon_calls = DaemonCalls(
+            store,
+            self.projection,
+            lease_ms=settings.session.times.lease_ms,
+            on_freed=self.dispatch.freed,
+        )
+        self.site_calls = SiteCalls(store, self.projection, self.inbox.settled, self.inbox.sealed)
+        self.leaving = asyncio.Event()
         self._source = source
         self._background = Background()
         daemon_services = DaemonServices(store, self.daemon_calls, self.dispatch, self._background)
         self._daemon_streams = DaemonStreams(settings, self.daemons, keys, daemon_services, self.projection)
         site_services = SiteServices(self.site_calls, self.dispatch.deliver)
         self._site_streams = SiteStreams(settings, self.sites, keys, site_services, self.inbox)
-        effects = ProjectionEffects(
+        self._effects = ProjectionEffects(
             store, self.daemons, self.sites, self.dispatch, self._background, self._clock
         )
-        self._stop_listening: Callable[[], None] = source.listen(effects.apply)
-        self._sweeper = Sweeper(store, self.inbox, self._clock)
+        self._stop_listening: Callable[[], None] = source.listen(self._effects.apply)
+        self._sweeper = Sweeper(store, self.inbox, self.dispatch, self._clock)
 
     def projection(self) -> Projection:
         """The operator's decisions as they stand now."""
@@ -79,9 +89,11 @@ class Relay:
     def start(self) -> None:
         """Starts what runs without being called: timers and the watch on the projection."""
         self._background.run(self._sweeper.run())
+        self._effects.start(self.projection())
 
     async def drain(self) -> None:
         """Asks every stream to move; returns when all have ended."""
+        self.leaving.set()
         streams = [*self.daemons, *self.sites]
         for stream in streams:
             stream.ask_to_move(session_pb2.DRAIN_REASON_SERVER_SHUTDOWN)
@@ -91,6 +103,7 @@ class Relay:
     async def close(self) -> None:
         """Ends everything that was started here, and the store."""
         self._stop_listening()
+        self._effects.close()
         self.dispatch.close()
         await self._background.cancel()
         await self.store.close()
@@ -110,11 +123,15 @@ class Relay:
         if await self.dispatch.claim_now(claimant) or seconds <= 0:
             self.dispatch.forget(claimant)
             return
+        # Once more, now that it waits: work that came during the claim found nobody waiting.
+        self.dispatch.seek(claimant)
         try:
             await claimant.wait(self._clock, seconds)
         finally:
             self.dispatch.forget(claimant)
 
-    async def wait_for_notice(self, site_id: str, seconds: float) -> None:
-        """Returns when the site's inbox gets a row, or after that time."""
-        await self.inbox.wait(site_id, seconds)
+    async def wait_for_notice(
+        self, site_id: str, seconds: float, unless: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Returns when the site's inbox gets a row, or after that time; see `InboxDelivery.wait`."""
+        await self.inbox.wait(site_id, seconds, unless)

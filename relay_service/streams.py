@@ -98,9 +98,7 @@ class DaemonStreams:
         finally:
             session.closed()
 
-    async def _serve(
-        self, session: DaemonSession, greeted: Greeted[daemon_plane_pb2.DaemonHello]
-    ) -> None:
+    async def _serve(self, session: DaemonSession, greeted: Greeted[daemon_plane_pb2.DaemonHello]) -> None:
         async def open_() -> None:
             await session.arrive(greeted.hello, self._welcome(session, greeted))
             await session.receive_rest(greeted.seq, greeted.items)

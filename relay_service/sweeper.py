@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from relay_service.dispatch import Dispatch
 from relay_service.inbox_delivery import InboxDelivery
 from relay_service.store.base import RoutingStore
 from service_common.clocks import Clock
@@ -18,28 +19,39 @@ class Sweeper:
     """Lets time pass in the store, and has unsettled notices sent again."""
 
     def __init__(
-        self, store: RoutingStore, inbox: InboxDelivery, clock: Clock, redeliver_ms: int = 5_000
+        self,
+        store: RoutingStore,
+        inbox: InboxDelivery,
+        dispatch: Dispatch,
+        clock: Clock,
+        redeliver_ms: int = 5_000,
     ) -> None:
         self._store = store
         self._inbox = inbox
+        self._dispatch = dispatch
         self._clock = clock
         self._redeliver_seconds = redeliver_ms / 1000
 
     async def run(self) -> None:
         """Sweeps until cancelled."""
         redeliver_at = self._clock.monotonic() + self._redeliver_seconds
+        wait_ms = 1
         while True:
-            await self._clock.sleep(await self._wait_ms() / 1000)
+            await self._clock.sleep(wait_ms / 1000)
+            wait_ms = _LONGEST_WAIT_MS
             try:
                 await self._store.sweep()
-                if self._clock.monotonic() >= redeliver_at:
-                    redeliver_at = self._clock.monotonic() + self._redeliver_seconds
-                    await self._inbox.redeliver()
+                self._dispatch.make_up()
+                wait_ms = await self._wait_ms()
             except asyncio.CancelledError:
                 raise
             except Exception:  # noqa: BLE001 - see below
                 # The next turn tries again; every operation of the store counts time as well.
                 _log.exception("sweep_failed")
+            if self._clock.monotonic() >= redeliver_at:
+                redeliver_at = self._clock.monotonic() + self._redeliver_seconds
+                for site_id in self._inbox.overdue():
+                    self._dispatch.deliver(site_id)
 
     async def _wait_ms(self) -> int:
         due = await self._store.next_due_ms()

@@ -91,6 +91,10 @@ class WaitingRoom:
                 if not bag:
                     del self._bags[key]
 
+    def everyone(self) -> list[Claimant]:
+        """All who wait, each once."""
+        return list({id(claimant): claimant for claimant in _members([*self._bags.values()])}.values())
+
     def candidates(self, work: WorkAvailable, projection: Projection) -> Iterator[Claimant]:
         """Waiting claimants that may run this work, in random order.
 

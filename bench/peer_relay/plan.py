@@ -42,7 +42,7 @@ FULL = Effort(5, 6.0, (*_IDLE, Fleet(1_000, busy=True), Fleet(5_000, busy=True))
 
 
 def heartbeats_name(fleet: Fleet) -> str:
-    return f"peer, {fleet.devices:,} {'busy' if fleet.busy else 'idle'} devices"
+    return f"peer, {fleet.devices:,} {'busy' if fleet.busy else 'idle'}"
 
 
 def job_variants(installer: Installer) -> list[PeerJobs]:

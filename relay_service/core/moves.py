@@ -68,12 +68,17 @@ class Transition:
 
 
 def may_become(old: RoutedJob | None, new: RoutedJob | None) -> bool:
-    """Whether the table of moves allows a step; only the queue is a place to begin."""
+    """Whether the table of moves allows a step.
+
+    Only the queue is a place to begin, and a finished job changes no more.
+    """
     if new is None:
         return True
     if old is None:
         return new.state is JobState.QUEUED
-    return new.state is old.state or new.state in MOVES[old.state]
+    if new.state is old.state:
+        return old.state is not JobState.DONE
+    return new.state in MOVES[old.state]
 
 
 def held_by(job: RoutedJob | None, runner_id: str, lease_id: str) -> RoutedJob | Refusal:

@@ -101,7 +101,8 @@ def take_payload(job: RoutedJob | None, runner_id: str, lease_id: str) -> Transi
 
 def complete(
     job: RoutedJob | None,
-    lease: tuple[str, str],
+    runner_id: str,
+    lease_id: str,
     envelope: SealedEnvelope,
     disposition: Disposition,
     now_ms: int,
@@ -110,11 +111,8 @@ def complete(
 
     A result is taken from any held state, cancelled or not. The payload has served and is
     dropped; the result is kept for 24 hours unless it is collected.
-
-    Args:
-        lease: the runner and the lease id it names.
     """
-    held = held_by(job, *lease)
+    held = held_by(job, runner_id, lease_id)
     if isinstance(held, Refusal):
         return held
     if held.state is JobState.DONE:
@@ -133,7 +131,8 @@ def complete(
 
 def release(
     job: RoutedJob | None,
-    lease: tuple[str, str],
+    runner_id: str,
+    lease_id: str,
     reason: ReleaseReason,
     now_ms: int,
     retry_after_ms: int | None = None,
@@ -146,13 +145,11 @@ def release(
     claimable against them.
 
     Args:
-        lease: the runner and the lease id it names.
         retry_after_ms: how long this runner is not asked again; at most 0 is no wait.
     """
-    held = held_by(job, *lease)
+    held = held_by(job, runner_id, lease_id)
     if isinstance(held, Refusal) or held.state not in HELD:
         return None
-    runner_id = lease[0]
     if held.cancelled:
         return ended(JobEnd.CANCELLED, LeaseEnd.RELEASED)
     marked = _with_retry_after(held, runner_id, now_ms, retry_after_ms)
@@ -183,7 +180,9 @@ def cancel(job: RoutedJob) -> Transition:
 def acknowledge_cancel(job: RoutedJob | None, runner_id: str, lease_id: str) -> Transition | None:
     """The holder knows of the cancel; None when there is nothing to know."""
     held = held_by(job, runner_id, lease_id)
-    if isinstance(held, Refusal) or not held.cancelled or held.cancel_acknowledged:
+    if isinstance(held, Refusal) or held.state not in HELD:
+        return None
+    if not held.cancelled or held.cancel_acknowledged:
         return None
     return Transition(revise(held, cancel_acknowledged=True))
 

@@ -1,7 +1,9 @@
 """What an operator may see of a running relay: convert, call, convert."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol, TypeVar
 
@@ -16,12 +18,15 @@ from relay_service.sessions.site_session import SiteSession
 from relay_service.store.base import RoutingStore
 from sealwork.relay.v1 import admin_pb2, admin_pb2_grpc, job_pb2
 from service_common.clocks import Clock
+from service_common.deadlines import within
+from service_common.drain import draining_error
 from service_common.sessions.registry import SessionRegistry
 
 SERVICE = "sealwork.relay.v1.RelayAdminService"
 
 _DEFAULT_PAGE = 100
 _MOST_A_PAGE = 500
+_STATE_FILTERS = frozenset({job_pb2.JOB_STATE_UNSPECIFIED, *convert.JOB_STATES.values()})
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Row = TypeVar("Row")
@@ -41,6 +46,10 @@ class WatchedRelay(Protocol):
     @property
     def sites(self) -> SessionRegistry[SiteSession]:
         """Streams of sites."""
+
+    @property
+    def leaving(self) -> asyncio.Event:
+        """Set when the relay begins to shut down."""
 
     def projection(self) -> Projection:
         """The operator's decisions as they stand now."""
@@ -74,6 +83,11 @@ class AdminPlane(admin_pb2_grpc.RelayAdminServiceServicer):
         self, request: admin_pb2.ListJobsRequest, context: Context
     ) -> admin_pb2.ListJobsResponse:
         """Jobs, oldest first."""
+        checks = Checks()
+        checks.label("site_id", request.site_id)
+        if request.state not in _STATE_FILTERS:
+            checks.fault("state", "must be one of the named states, or unspecified for all")
+        checks.raise_faults()
         start, size = _page(request.page_token, request.page_size)
         jobs = [
             job
@@ -115,9 +129,12 @@ class AdminPlane(admin_pb2_grpc.RelayAdminServiceServicer):
             checks.span("period", request.period, 200, 15_000)
             checks.raise_faults()
             period_ms = convert.milliseconds_of_duration(request.period)
-        while True:
+        leaving = self._relay.leaving
+        while not leaving.is_set():
             yield admin_pb2.RelayAdminServiceWatchResponse(stats=await self._stats())
-            await self._clock.sleep(period_ms / 1000)
+            with suppress(TimeoutError):
+                await within(self._clock, period_ms / 1000, leaving.wait())
+        raise draining_error()
 
     async def _stats(self) -> admin_pb2.RelayStats:
         jobs = await self._relay.store.jobs()
@@ -156,14 +173,20 @@ class AdminPlane(admin_pb2_grpc.RelayAdminServiceServicer):
         return summary
 
     async def _site_summary(self, site: ProjectedSite, unfinished: int) -> admin_pb2.SiteSummary:
-        notices = await self._relay.store.notices(site.site_id, 0, _MOST_A_PAGE)
         return admin_pb2.SiteSummary(
             site_id=site.site_id,
             key_id=site.identity.key_id,
             sessions=len(self._relay.sites.of(site.site_id)),
             unfinished_jobs=unfinished,
-            unsettled_notices=len(notices),
+            unsettled_notices=await self._unsettled(site.site_id),
         )
+
+    async def _unsettled(self, site_id: str) -> int:
+        count = after = 0
+        while rows := await self._relay.store.notices(site_id, after, _MOST_A_PAGE):
+            count += len(rows)
+            after = rows[-1].sequence
+        return count
 
 
 def _job_summary(job: RoutedJob) -> admin_pb2.JobSummary:

@@ -17,10 +17,19 @@ class DaemonCalls:
     Args:
         projection: the operator's decisions as they stand at this instant.
         lease_ms: length of a lease granted or renewed.
+        on_freed: told of a device that holds fewer jobs than before.
     """
 
-    def __init__(self, store: RoutingStore, projection: Callable[[], Projection], *, lease_ms: int) -> None:
+    def __init__(
+        self,
+        store: RoutingStore,
+        projection: Callable[[], Projection],
+        *,
+        lease_ms: int,
+        on_freed: Callable[[str], None],
+    ) -> None:
         self._store = store
+        self._on_freed = on_freed
         self._projection = projection
         self._lease_ms = lease_ms
 
@@ -72,6 +81,8 @@ class DaemonCalls:
         )
         if not isinstance(outcome, Completed):
             raise refusals.refused(outcome)
+        if outcome.accepted:
+            self._on_freed(runner_id)
         return daemon_plane_pb2.CompleteJobResponse(accepted=outcome.accepted, duplicate=outcome.duplicate)
 
     async def release_leases(
@@ -88,6 +99,8 @@ class DaemonCalls:
             convert.lease_refs_from_proto(request.leases),
             convert.RELEASE_REASON_OF[request.reason],
         )
+        if released:
+            self._on_freed(runner_id)
         return daemon_plane_pb2.ReleaseLeasesResponse(job_ids=released)
 
     def directory(self, runner_id: str) -> daemon_plane_pb2.SiteDirectory:

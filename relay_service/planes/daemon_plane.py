@@ -124,9 +124,10 @@ class DaemonPlane(daemon_plane_pb2_grpc.DaemonPlaneServiceServicer):
         """Not offered: devices are added to the projection."""
         raise refusals.pairing_not_offered()
 
-    def WatchPairing(
+    # A coroutine and no generator, which needs something to yield.
+    async def WatchPairing(  # type: ignore[override]
         self, request: daemon_plane_pb2.WatchPairingRequest, context: Context
-    ) -> AsyncIterator[daemon_plane_pb2.WatchPairingResponse]:
+    ) -> None:
         """Not offered: devices are added to the projection."""
         raise refusals.pairing_not_offered()
 

@@ -3,6 +3,7 @@
 import grpc
 
 from relay_service.core.model import Refusal
+from sealwork.relay.v1 import job_pb2
 from service_common.errors import ServiceError
 
 _CODES = {
@@ -105,6 +106,12 @@ def body_too_large(limit: int) -> ServiceError:
         "the body is over the limit for a call on the session; use the unary call",
         metadata={"limit_bytes": str(limit)},
     )
+
+
+def refuse_large_body(envelope: job_pb2.SealedEnvelope, limit: int) -> None:
+    """Raises BODY_TOO_LARGE_FOR_SESSION for an envelope that has to go by unary call."""
+    if len(envelope.ciphertext) > limit:
+        raise body_too_large(limit)
 
 
 def page_token_invalid() -> ServiceError:

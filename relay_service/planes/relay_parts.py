@@ -1,5 +1,6 @@
 """What the servicers need of the running relay, without knowing its other parts."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import grpc.aio
@@ -28,5 +29,7 @@ class RelayParts(Protocol):
     async def claim(self, claimant: WaitingClaimant, seconds: float) -> None:
         """Claims for a waiting call until it got something or the time is up."""
 
-    async def wait_for_notice(self, site_id: str, seconds: float) -> None:
-        """Returns when the site's inbox gets a row, or after that time."""
+    async def wait_for_notice(
+        self, site_id: str, seconds: float, unless: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Returns when the site's inbox gets a row, when `unless` says so, or after that time."""

@@ -28,18 +28,21 @@ class SiteCalls:
 
     Args:
         projection: the operator's decisions as they stand at this instant.
-        on_settled: told which ids a site has settled.
+        on_settled: told which job ids and which notice ids a site has settled.
+        on_sealed: told of the site and the job that it has sealed.
     """
 
     def __init__(
         self,
         store: RoutingStore,
         projection: Callable[[], Projection],
-        on_settled: Callable[[str, list[str]], None],
+        on_settled: Callable[[str, list[str], list[str]], None],
+        on_sealed: Callable[[str, str], None],
     ) -> None:
         self._store = store
         self._projection = projection
         self._on_settled = on_settled
+        self._on_sealed = on_sealed
 
     async def enqueue_job(
         self, site_id: str, request: site_plane_pb2.EnqueueJobRequest
@@ -103,6 +106,7 @@ class SiteCalls:
         outcome = await self._store.seal(site_id, lease, envelope.recipient_key_id, envelope)
         if isinstance(outcome, TooLate):
             outcome = _same_seal(outcome, lease, envelope)
+        self._on_sealed(site_id, request.job_id)
         return site_plane_pb2.SealPayloadResponse(state=convert.JOB_STATES[outcome.state])
 
     async def get_result(
@@ -125,7 +129,12 @@ class SiteCalls:
                 checks.identifier(f"{field}[{index}]", identifier)
         checks.raise_faults()
         settled = await self._store.acknowledge(site_id, list(request.job_ids), list(request.notice_ids))
-        self._on_settled(site_id, [*request.job_ids, *request.notice_ids])
+        known = frozenset(settled)
+        self._on_settled(
+            site_id,
+            [job_id for job_id in request.job_ids if job_id in known],
+            [notice_id for notice_id in request.notice_ids if notice_id in known],
+        )
         return site_plane_pb2.AckResultsResponse(settled_ids=settled)
 
     async def _enqueue_item(

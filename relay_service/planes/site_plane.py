@@ -99,7 +99,11 @@ class SitePlane(site_plane_pb2_grpc.SitePlaneServiceServicer):
         rows = await self._parts.store.notices(site_id, after, size)
         if rows or seconds <= 0:
             return rows
-        await self._parts.wait_for_notice(site_id, seconds)
+
+        async def came_meanwhile() -> bool:
+            return bool(await self._parts.store.notices(site_id, after, 1))
+
+        await self._parts.wait_for_notice(site_id, seconds, came_meanwhile)
         return await self._parts.store.notices(site_id, after, size)
 
 

@@ -1,6 +1,5 @@
 """Planes that are described and not served by this version: every method says so."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -27,9 +26,10 @@ class UnservedControlPlane(control_plane_pb2_grpc.ControlPlaneServiceServicer):
         """Not served."""
         raise _edit_the_file()
 
-    def WatchProjection(
+    # A coroutine and no generator, which needs something to yield.
+    async def WatchProjection(  # type: ignore[override]
         self, request: control_plane_pb2.WatchProjectionRequest, context: Context
-    ) -> AsyncIterator[control_plane_pb2.WatchProjectionResponse]:
+    ) -> None:
         """Not served."""
         raise _edit_the_file()
 

@@ -52,6 +52,11 @@ class Checks:
         elif not value.isprintable() and any(unicodedata.category(char) == "Cc" for char in value):
             self.fault(field, "must not have control characters")
 
+    def label(self, field: str, value: str) -> None:
+        """Text that an operator may be shown: an identifier, or nothing."""
+        if value:
+            self.identifier(field, value)
+
     def count(self, field: str, number: int, least: int, most: int) -> None:
         """A length or number within bounds."""
         if not least <= number <= most:

@@ -5,19 +5,15 @@ from relay_service.planes.daemon_calls import DaemonCalls
 from relay_service.sessions.framing import DOMAIN
 from sealwork.relay.v1 import daemon_plane_pb2
 from service_common.errors import ServiceError
-
-# Room for everything in a call that is not ciphertext.
-_HEADROOM_BYTES = 4_096
+from service_common.sessions.limits import SessionTimes
 
 
 async def answer(
-    calls: DaemonCalls, runner_id: str, call: daemon_plane_pb2.DaemonCall, limit: int
+    calls: DaemonCalls, runner_id: str, call: daemon_plane_pb2.DaemonCall, times: SessionTimes
 ) -> daemon_plane_pb2.DaemonReply:
     """The reply to one call; an error is a reply too."""
     try:
-        if call.ByteSize() > limit + _HEADROOM_BYTES:
-            raise refusals.body_too_large(limit)
-        return await _answer(calls, runner_id, call, limit)
+        return await _answer(calls, runner_id, call, times.inline_body_bytes)
     except ServiceError as error:
         return daemon_plane_pb2.DaemonReply(id=call.id, error=error.to_status(DOMAIN))
 
@@ -29,10 +25,10 @@ async def _answer(
     match call.WhichOneof("request"):
         case "fetch_payload":
             fetched = await calls.fetch_payload(runner_id, call.fetch_payload)
-            if len(fetched.envelope.ciphertext) > limit:
-                raise refusals.body_too_large(limit)
+            refusals.refuse_large_body(fetched.envelope, limit)
             reply.fetch_payload.CopyFrom(fetched)
         case "complete_job":
+            refusals.refuse_large_body(call.complete_job.envelope, limit)
             reply.complete_job.CopyFrom(await calls.complete_job(runner_id, call.complete_job))
         case "release_leases":
             reply.release_leases.CopyFrom(await calls.release_leases(runner_id, call.release_leases))

@@ -21,6 +21,7 @@ from relay_service.core.model import (
 from relay_service.core.projection import ProjectedDevice
 from relay_service.planes import convert
 from relay_service.planes.daemon_calls import DaemonCalls
+from relay_service.planes.refusals import body_too_large
 from relay_service.planes.validation import Checks
 from relay_service.sessions.credit import CreditLimit
 from relay_service.sessions.daemon_replies import answer
@@ -33,6 +34,10 @@ from sealwork.session.v1 import session_pb2
 from service_common.background import Background
 from service_common.errors import ServiceError
 from service_common.sessions.session import EndReason, ServerSession, SessionSetting, protocol_violation
+
+# Far more than a device may hold, in parts of 500: what goes on beyond is no inventory.
+_INVENTORY_LEASES = 10_000
+_VERDICT_OVERHEAD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self._wants_work = services.wants_work
         self._background = services.background
         self._unacknowledged = UnacknowledgedGrants()
-        self._inventory: list[LeaseRef] = []
+        self._inventory: dict[LeaseRef, None] = {}
         self._leaving = False
         self._handlers = self._handler_table()
 
@@ -102,7 +107,14 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         """How many grants it would take now."""
         if self.ended or self.draining or self._leaving:
             return 0
-        return min(self.credit.free, LEASES_PER_DEVICE)
+        if self.credit.free <= 0:
+            return 0
+        # A grant that does not fit the lane would go back, be offered here again, and so on.
+        return min(self.credit.free, LEASES_PER_DEVICE, self.outbound.notice_room)
+
+    def notices_wanted(self) -> None:
+        """The lane has room again, so grants are welcome again."""
+        self._wants_work.seek(self)
 
     # -- arrival ------------------------------------------------------------------------
 
@@ -152,6 +164,9 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self._wants_work.seek(self)
 
     async def _receive_grant_ack(self, item: DaemonItem) -> None:
+        checks = Checks()
+        checks.leases("leases", item.grant_ack.leases)
+        checks.raise_faults()
         self._unacknowledged.acknowledge(lease.lease_id for lease in item.grant_ack.leases)
 
     async def _receive_inventory(self, item: DaemonItem) -> None:
@@ -176,11 +191,13 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
             renewed_for=convert.duration_of(self.times.lease_ms),
             verdicts=map(convert.verdict_to_proto, exceptions),
         )
+        # In one piece: what an answer does not name counts as renewed.
+        if answer_.ByteSize() > self.times.reply_bytes:
+            raise body_too_large(self.times.reply_bytes)
         self.send_control(DaemonServerItem(verdicts=answer_))
 
     async def _receive_call(self, item: DaemonItem) -> None:
-        limit = self.times.inline_body_bytes
-        reply = await answer(self._calls, self.runner_id, item.call, limit)
+        reply = await answer(self._calls, self.runner_id, item.call, self.times)
         self.send_control(DaemonServerItem(reply=reply))
 
     async def _receive_cancel_ack(self, item: DaemonItem) -> None:
@@ -208,10 +225,13 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         checks.count("inventory.leases", len(inventory.leases), 0, self.times.leases_per_frame)
         checks.lease_names("inventory.leases", inventory.leases)
         checks.raise_faults()
-        self._inventory.extend(convert.lease_refs_from_proto(inventory.leases))
+        self._inventory.update(dict.fromkeys(convert.lease_refs_from_proto(inventory.leases)))
+        if len(self._inventory) > _INVENTORY_LEASES:
+            self.end(EndReason.REFUSED, protocol_violation("an inventory without end"))
+            return
         if inventory.more:
             return
-        named, self._inventory = self._inventory, []
+        named, self._inventory = list(self._inventory), {}
         await self._reconcile(named)
         self._wants_work.seek(self)
 
@@ -219,14 +239,19 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         """Gives a verdict on every lease the device names, and takes back all others it holds.
 
         What it does not name it does not know of: its grant was lost with an earlier
-        stream, or the process that held it is gone.
+        stream, or the process that held it is gone. Grants on their way on this stream are
+        none of these: they were not there yet when it drew up the inventory.
         """
         verdicts = await self._store.renew_leases(self.runner_id, named, self.times.lease_ms)
+        self._unacknowledged.acknowledge(lease.lease_id for lease in named)
         known = {lease.lease_id for lease in named}
         held = await self._store.held(self.runner_id)
-        unknown = [LeaseRef(job.stub.id, job.lease_id) for job in held if job.lease_id not in known]
+        unknown = [
+            LeaseRef(job.stub.id, job.lease_id)
+            for job in held
+            if job.lease_id not in known and job.lease_id not in self._unacknowledged
+        ]
         if unknown:
-            self._unacknowledged.acknowledge(lease.lease_id for lease in unknown)
             await self._store.release_leases(self.runner_id, unknown, ReleaseReason.UNACKNOWLEDGED)
         self.push_verdicts(verdicts)
         for job in held:
@@ -275,10 +300,14 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
 
     def push_verdicts(self, verdicts: Sequence[Verdict]) -> None:
         """Pushes verdicts that answer no renewal, an empty list included."""
-        size = self.times.leases_per_frame // 4
-        for start in range(0, max(1, len(verdicts)), size):
-            part = map(convert.verdict_to_proto, verdicts[start : start + size])
-            self.send_control(DaemonServerItem(verdicts=daemon_plane_pb2.Verdicts(verdicts=part)))
+        part, size = daemon_plane_pb2.Verdicts(), 0
+        for verdict in map(convert.verdict_to_proto, verdicts):
+            size += verdict.ByteSize() + _VERDICT_OVERHEAD_BYTES
+            if size > self.times.reply_bytes and part.verdicts:
+                self.send_control(DaemonServerItem(verdicts=part))
+                part, size = daemon_plane_pb2.Verdicts(), verdict.ByteSize()
+            part.verdicts.append(verdict)
+        self.send_control(DaemonServerItem(verdicts=part))
 
     def push_sites(self, directory: daemon_plane_pb2.SiteDirectory) -> None:
         """Says which sites the owner consents to now."""
@@ -327,8 +356,8 @@ def check_hello(hello: daemon_plane_pb2.DaemonHello, leases_per_frame: int) -> N
     """Raises FIELD_INVALID with every fault of a hello."""
     checks = Checks()
     checks.identifier("process_id", hello.process_id)
-    checks.count("client_version", len(hello.client_version), 0, 128)
-    checks.count("client_name", len(hello.client_name), 0, 128)
+    checks.label("client_version", hello.client_version)
+    checks.label("client_name", hello.client_name)
     checks.matrix("matrix", hello.matrix)
     checks.withheld("withheld", hello.withheld)
     checks.count("inventory.leases", len(hello.inventory.leases), 0, leases_per_frame)

@@ -5,21 +5,19 @@ from relay_service.planes.site_calls import SiteCalls
 from relay_service.sessions.framing import DOMAIN
 from sealwork.relay.v1 import site_plane_pb2
 from service_common.errors import ServiceError
-
-# Room for everything in a call that is not ciphertext.
-_HEADROOM_BYTES = 4_096
-# A list of stubs has no body; the frame bounds it.
-_LISTS = ("enqueue_jobs", "ack_results")
+from service_common.sessions.limits import SessionTimes
 
 
 async def answer(
-    calls: SiteCalls, site_id: str, call: site_plane_pb2.SiteCall, limit: int
+    calls: SiteCalls, site_id: str, call: site_plane_pb2.SiteCall, times: SessionTimes
 ) -> site_plane_pb2.SiteReply:
     """The reply to one call; an error is a reply too."""
     try:
-        if call.ByteSize() > limit + _HEADROOM_BYTES and call.WhichOneof("request") not in _LISTS:
-            raise refusals.body_too_large(limit)
-        return await _answer(calls, site_id, call, limit)
+        reply = await _answer(calls, site_id, call, times.inline_body_bytes)
+        # Of a hundred stubs each may be refused at length.
+        if reply.ByteSize() > times.reply_bytes:
+            raise refusals.body_too_large(times.reply_bytes)
+        return reply
     except ServiceError as error:
         return site_plane_pb2.SiteReply(id=call.id, error=error.to_status(DOMAIN))
 
@@ -34,6 +32,7 @@ async def _answer(
         case "enqueue_jobs":
             reply.enqueue_jobs.CopyFrom(await calls.enqueue_jobs(site_id, call.enqueue_jobs))
         case "seal_payload":
+            refusals.refuse_large_body(call.seal_payload.envelope, limit)
             reply.seal_payload.CopyFrom(await calls.seal_payload(site_id, call.seal_payload))
         case "ack_results":
             reply.ack_results.CopyFrom(await calls.ack_results(site_id, call.ack_results))
@@ -43,8 +42,7 @@ async def _answer(
             reply.get_job.CopyFrom(await calls.get_job(site_id, call.get_job))
         case "get_result":
             result = await calls.get_result(site_id, call.get_result)
-            if len(result.envelope.ciphertext) > limit:
-                raise refusals.body_too_large(limit)
+            refusals.refuse_large_body(result.envelope, limit)
             reply.get_result.CopyFrom(result)
         case _:
             raise refusals.not_implemented("this relay does not know that call; use the unary method")

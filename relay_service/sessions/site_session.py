@@ -55,6 +55,10 @@ class SiteSession(ServerSession[SiteItem, SiteServerItem]):
         """How many notices it would take now."""
         return 0 if self.ended or self.draining else self.credit.free
 
+    def notices_wanted(self) -> None:
+        """The lane has room again: what did not fit is sent now."""
+        self._wants_notices(self.site_id)
+
     def arrive(self, welcome: session_pb2.Welcome) -> None:
         """Welcomes the site and starts to send what waits in its inbox."""
         self.send_control(SiteServerItem(welcome=welcome))
@@ -68,7 +72,7 @@ class SiteSession(ServerSession[SiteItem, SiteServerItem]):
         """Handles one item."""
         match item.WhichOneof("item"):
             case "call":
-                reply = await answer(self._calls, self.site_id, item.call, self.times.inline_body_bytes)
+                reply = await answer(self._calls, self.site_id, item.call, self.times)
                 self.send_control(SiteServerItem(reply=reply))
             case "credit":
                 self.credit.raise_to(item.credit.limit)
@@ -94,6 +98,6 @@ def check_hello(hello: site_plane_pb2.SiteHello) -> None:
     """Raises FIELD_INVALID with every fault of a hello."""
     checks = Checks()
     checks.identifier("process_id", hello.process_id)
-    checks.count("client_version", len(hello.client_version), 0, 128)
-    checks.count("client_name", len(hello.client_name), 0, 128)
+    checks.label("client_version", hello.client_version)
+    checks.label("client_name", hello.client_name)
     checks.raise_faults()

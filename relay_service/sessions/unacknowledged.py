@@ -44,5 +44,8 @@ class UnacknowledgedGrants:
         self._due.clear()
         return leases
 
+    def __contains__(self, lease_id: str) -> bool:
+        return lease_id in self._due
+
     def __len__(self) -> int:
         return len(self._due)

@@ -129,8 +129,7 @@ class MemoryRoutingStore:
     ) -> Completed | Refusal:
         now_ms = self._begin()
         row = self._table.resolve(runner_id, lease.job_id, lease.lease_id)
-        named = (runner_id, lease.lease_id)
-        step = transitions.complete(_job(row), named, envelope, disposition, now_ms)
+        step = transitions.complete(_job(row), runner_id, lease.lease_id, envelope, disposition, now_ms)
         if isinstance(step, Refusal):
             past = self._steps.past_lease(runner_id, lease, now_ms)
             # Collected already, and the finisher never heard that its result arrived.
@@ -154,8 +153,7 @@ class MemoryRoutingStore:
         released: list[str] = []
         for lease in leases:
             row = self._table.resolve(runner_id, lease.job_id, lease.lease_id)
-            named = (runner_id, lease.lease_id)
-            step = transitions.release(_job(row), named, reason, now_ms, retry_after_ms)
+            step = transitions.release(_job(row), runner_id, lease.lease_id, reason, now_ms, retry_after_ms)
             if row is not None and step is not None:
                 self._steps.take(row, step, now_ms)
                 released.append(lease.job_id)

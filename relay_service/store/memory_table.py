@@ -172,4 +172,3 @@ class JobTable:
             del shelf.rows[job_id]
         if not shelf.rows:
             del self._runners[claim.runner_id]
-

@@ -8,6 +8,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from sealwork.session.v1 import session_pb2
 
+# seq, ack_seq, and the tags and lengths around one item, at the most.
+_FRAME_OVERHEAD_BYTES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class SessionTimes:
@@ -36,6 +39,11 @@ class SessionTimes:
     queued_controls: int = 1_024
     frame_errors: int = 20
     frame_error_window_ms: int = 60_000
+
+    @property
+    def reply_bytes(self) -> int:
+        """Largest item that fits a frame of ours with what is around it."""
+        return self.frame_bytes - _FRAME_OVERHEAD_BYTES
 
     def to_proto(self) -> session_pb2.SessionLimits:
         """The part that a client must know."""

@@ -1,39 +1,43 @@
-"""What the operator of the relay can see, asked over the listener that is for operators alone."""
+"""What the operator of the relay can see: calls of the admin plane, signed with the operator's key."""
 
 from collections.abc import Sequence
+from random import Random
+from typing import Final
 
-import grpc.aio
+from relay_service.client.calls import Calls, Method, RequestSigner
+from relay_service.client.connection import Connection
+from relay_service.client.keys import Keys
+from sealwork.relay.v1 import admin_pb2
+from service_common.clocks import SystemClock
 
-from examples.python.demo.failures import KEEP, DemoFailure
-from sealwork.relay.v1 import admin_pb2, admin_pb2_grpc
-
-_SECONDS = 10.0
-_METADATA = (("sealwork-protocol", "1"),)
-
-
-async def list_jobs(address: str) -> Sequence[admin_pb2.JobSummary]:
-    """Return all jobs that the relay holds."""
-    async with grpc.aio.insecure_channel(address) as channel:
-        admin = admin_pb2_grpc.RelayAdminServiceStub(channel)
-        try:
-            answer = await admin.ListJobs(admin_pb2.ListJobsRequest(), timeout=_SECONDS, metadata=_METADATA)
-        except grpc.aio.AioRpcError as error:
-            raise _refused(error) from None
-    return answer.jobs
+_ADMIN: Final = "/sealwork.relay.v1.RelayAdminService/"
+_LIST_JOBS: Final = Method(_ADMIN + "ListJobs", admin_pb2.ListJobsRequest, admin_pb2.ListJobsResponse)
+_LIST_DAEMONS: Final = Method(
+    _ADMIN + "ListDaemons", admin_pb2.ListDaemonsRequest, admin_pb2.ListDaemonsResponse
+)
+# The name that the relay knows its operator by.
+_CALLER: Final = "operator"
 
 
-async def list_daemons(address: str) -> Sequence[admin_pb2.DaemonSummary]:
-    """Return all devices that the relay knows of."""
-    async with grpc.aio.insecure_channel(address) as channel:
-        admin = admin_pb2_grpc.RelayAdminServiceStub(channel)
-        try:
-            answer = await admin.ListDaemons(
-                admin_pb2.ListDaemonsRequest(), timeout=_SECONDS, metadata=_METADATA
-            )
-        except grpc.aio.AioRpcError as error:
-            raise _refused(error) from None
-    return answer.daemons
+class Operator:
+    """Whoever runs the relay."""
 
+    def __init__(self, address: str, keys: Keys) -> None:
+        clock = SystemClock()
+        self._calls = Calls(
+            Connection(address).calls_channel,
+            RequestSigner(_CALLER, keys.signer, clock),
+            clock=clock,
+            random=Random(),
+        )
 
-def _refused(error: grpc.aio.AioRpcError) -> DemoFailure:
-    return DemoFailure(f"The relay did not answer its operator: {error.details()}", KEEP)
+    async def jobs(self) -> Sequence[admin_pb2.JobSummary]:
+        """Return all jobs that the relay holds."""
+        return (await self._calls.call(_LIST_JOBS, admin_pb2.ListJobsRequest())).jobs
+
+    async def daemons(self) -> Sequence[admin_pb2.DaemonSummary]:
+        """Return all devices of the projection, with what the relay knows of each."""
+        return (await self._calls.call(_LIST_DAEMONS, admin_pb2.ListDaemonsRequest())).daemons
+
+    async def close(self) -> None:
+        await self._calls.close()

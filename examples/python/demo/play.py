@@ -9,16 +9,16 @@ import tempfile
 import time
 from pathlib import Path
 
-import grpc.aio
-
 from examples.python.demo import scene_blind, scene_cancel, scene_prompts, scene_takeover
-from examples.python.demo.failures import KEEP, DemoFailure
+from examples.python.demo.failures import DemoFailure
 from examples.python.demo.scene_opening import explain, opened_stage
 from examples.python.demo.screen import Screen
 from relay_service.client.errors import JobEndedError, JobFailedError, RelayError, ResultRefusedError
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+# The steps that the README shows.
+PICTURED_FROM = 3
 
 _FURTHER = (
     ("make test", "run the whole test suite"),
@@ -56,14 +56,16 @@ def parse_options() -> argparse.Namespace:
         "without a language model.",
     )
     parser.add_argument("--keep", action="store_true", help="keep keys, configurations and logs")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write what is printed as an SVG picture")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="write the last three steps as an SVG picture"
+    )
     return parser.parse_args()
 
 
 def main() -> int:
     """Run the demo and return its exit status."""
     options = parse_options()
-    screen = Screen(record=options.record is not None)
+    screen = Screen(pictured_from=PICTURED_FROM)
     screen.title(
         "Sealwork: a relay that cannot read what it carries",
         "Real processes on this machine: a relay, two devices that answer prompts, and a site.",
@@ -88,8 +90,6 @@ def _perform(screen: Screen, folder: Path) -> int:
         screen.failure(explain(error))
     except (JobEndedError, JobFailedError, ResultRefusedError) as error:
         screen.failure(DemoFailure(f"A job came to no answer: {error}", "Run the demo again."))
-    except grpc.aio.AioRpcError as error:
-        screen.failure(DemoFailure(f"A call failed: {error.details()}", KEEP))
     except (KeyboardInterrupt, asyncio.CancelledError):
         screen.say("\n[bad]Interrupted.[/] Everything that the demo started has been ended.")
         return EXIT_INTERRUPTED

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from examples.python.demo import operators_view, search
+from examples.python.demo import search
 from examples.python.demo.failures import DemoFailure
 from examples.python.demo.scene_prompts import ask
 from examples.python.demo.screen import quoted
@@ -30,7 +30,7 @@ async def play(stage: Stage) -> None:
     stage.screen.columns(
         ("", "the relay", "the site and the device"),
         _rows(seen, payload, sealed_result, result),
-        ratios=(3, 8, 8),
+        ratios=(3, 11, 11),
     )
     # Before the job is settled: the relay still has all of it.
     await _search(stage, job.id)
@@ -38,7 +38,7 @@ async def play(stage: Stage) -> None:
 
 
 async def _operators_view(stage: Stage, job_id: str) -> admin_pb2.JobSummary:
-    for job in await operators_view.list_jobs(stage.addresses.admin):
+    for job in await stage.operator.jobs():
         if job.stub.id == job_id:
             return job
     raise DemoFailure("The relay does not list a job that has just been answered.")
@@ -53,7 +53,7 @@ def _rows(
     stub = seen.stub
     same = "[quiet]the same[/]"
     yield "job", f"{quoted(stub.id[:8])}… of {quoted(seen.site_id)}", same
-    yield "kind, owner", f"{quoted(stub.kind)}, {quoted(stub.owner)}", same
+    yield "kind", f"{quoted(stub.kind)}, for {quoted(stub.owner)}", same
     yield "size", f"{_name(job_pb2.SizeClass.Name(stub.size_class))}", f"{len(PROMPT)} characters"
     yield "done by", quoted(seen.runner_id), f"{quoted(seen.runner_id)}, {quoted(result.ran.model)}"
     yield "prompt", _bytes(payload.ciphertext), f"[site]{quoted(PROMPT)}[/]"

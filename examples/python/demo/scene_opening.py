@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from examples.python.demo import scenery
 from examples.python.demo.children import Children
 from examples.python.demo.failures import KEEP, DemoFailure
 from examples.python.demo.model import Model, start_model
+from examples.python.demo.operators_view import Operator
 from examples.python.demo.screen import Screen, quoted
 from examples.python.demo.stage import Stage
 from examples.python.demo.wire import Tap, TappedConnection
@@ -22,7 +23,8 @@ from relay_service.core.identity import PublicIdentity
 async def opened_stage(screen: Screen, folder: Path) -> AsyncIterator[Stage]:
     """Start everything and end it again, whatever happens in between."""
     children = Children(folder)
-    try:
+    async with AsyncExitStack() as closing:
+        closing.push_async_callback(children.stop)
         screen.heading(1, "A relay, an operator's decisions, two devices")
         parties = scenery.make_parties(folder)
         # The model takes longest; it loads while the rest starts.
@@ -30,46 +32,44 @@ async def opened_stage(screen: Screen, folder: Path) -> AsyncIterator[Stage]:
         try:
             with screen.waiting("starting the relay"):
                 commands = await scenery.write_projection(children, folder)
-                relay, addresses = await scenery.start_relay(children, folder)
-            _tell_relay(screen, commands, addresses)
+                relay, address = await scenery.start_relay(children, folder)
+            _tell_relay(screen, commands, address)
             with screen.waiting("loading the model"):
                 model = await loading
         finally:
             loading.cancel()
         _tell_model(screen, model)
+        operator = Operator(address, parties.operator)
+        closing.push_async_callback(operator.close)
         started = time.monotonic()
         with screen.waiting("starting two devices"):
-            devices = await scenery.start_devices(children, folder, parties, addresses, model)
+            devices = await scenery.start_devices(children, folder, parties, address, model, operator)
         _tell_devices(screen, parties, time.monotonic() - started)
         tap = Tap()
-        async with _site(parties, addresses, tap) as site:
-            yield Stage(
-                screen, folder, children, parties, model, relay, addresses, devices, tap, site, [], []
-            )
-    finally:
-        await children.stop()
+        async with _site(parties, address, tap) as site:
+            yield Stage(screen, folder, children, parties, model, relay, operator, devices, tap, site, [], [])
 
 
-def _site(parties: scenery.Parties, addresses: scenery.RelayAddresses, tap: Tap) -> Site:
+def _site(parties: scenery.Parties, address: str, tap: Tap) -> Site:
     known = {runner_id: keys.public for runner_id, keys in parties.devices.items()}
 
     def trust(device: PublicIdentity, runner_id: str) -> bool:
         # The site seals to the devices that it knows, whatever the relay says.
         return known.get(runner_id) == device
 
-    connection = TappedConnection(addresses.main, tap=tap)
+    connection = TappedConnection(address, tap=tap)
     return Site(connection, site_id=scenery.SITE_ID, keys=parties.site, trust=trust, acknowledge=False)
 
 
-def _tell_relay(screen: Screen, commands: list[str], addresses: scenery.RelayAddresses) -> None:
+def _tell_relay(screen: Screen, commands: list[str], address: str) -> None:
     screen.say(
         "Whoever runs a relay decides who takes part. (There is no pairing by code in this version: each "
         "owner gives the operator the public identity of a device.) The operator has just typed:"
     )
     for command in commands:
         screen.command(command)
-    screen.command(f"relay-service serve --dev --projection projection.json --lease {scenery.LEASE_SECONDS}s")
-    screen.say(f"The [relay]relay[/] serves on {addresses.main}; its store is in memory.")
+    screen.command(" ".join(("relay-service", *scenery.serve_command("127.0.0.1:0"))))
+    screen.say(f"The [relay]relay[/] serves on {address}, a free port; its store is in memory.")
 
 
 def _tell_model(screen: Screen, model: Model) -> None:

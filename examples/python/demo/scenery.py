@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from examples.python.demo import operators_view
 from examples.python.demo.children import Child, Children
 from examples.python.demo.model import Model
+from examples.python.demo.operators_view import Operator
 from relay_service.client.keys import Keys
 
 SITE_ID = "poems.example"
@@ -22,29 +22,24 @@ START_SECONDS = 40.0
 
 @dataclass(frozen=True)
 class Parties:
-    """Who takes part.
+    """Who takes part, by their keys.
 
     Attributes:
-        site: The site's keys.
-        devices: Keys by runner id.
+        operator: Whoever runs the relay.
+        site: The site.
+        devices: The devices, by runner id.
     """
 
+    operator: Keys
     site: Keys
     devices: dict[str, Keys]
 
 
-@dataclass(frozen=True)
-class RelayAddresses:
-    """Where the relay of the demo can be reached."""
-
-    main: str
-    admin: str
-
-
 def make_parties(folder: Path) -> Parties:
     """Make keys, and write each public identity to a file, as its owner would hand it to the operator."""
-    parties = Parties(Keys.generate(), {runner_id: Keys.generate() for runner_id in RUNNERS})
-    for name, keys in ((SITE_ID, parties.site), *parties.devices.items()):
+    devices = {runner_id: Keys.generate() for runner_id in RUNNERS}
+    parties = Parties(Keys.generate(), Keys.generate(), devices)
+    for name, keys in (("operator", parties.operator), (SITE_ID, parties.site), *devices.items()):
         (folder / f"{name}.json").write_text(json.dumps(keys.public.to_json()), encoding="utf-8")
     return parties
 
@@ -75,31 +70,25 @@ async def write_projection(children: Children, folder: Path) -> list[str]:
     return shown
 
 
-async def start_relay(children: Children, folder: Path) -> tuple[Child, RelayAddresses]:
-    """Start a relay on a free port of this machine, and return it once it serves."""
-    admin = f"unix:{folder / 'admin.sock'}"
-    relay = await children.start(
-        "relay", [*program("relay-service", "relay_service.cli"), *serve_arguments(folder, admin)]
-    )
+async def start_relay(children: Children, folder: Path) -> tuple[Child, str]:
+    """Start a relay on a free port of this machine, and return it with its address once it serves."""
+    argv = [*program("relay-service", "relay_service.cli"), *_absolute(serve_command("127.0.0.1:0"), folder)]
+    relay = await children.start("relay", [*argv, "--log-format", "json"])
     line = await children.while_alive(
-        relay.find_line(r'"event":"relay is serving".*"port":(\d+)|"port":(\d+).*"event":"relay is serving"'),
-        START_SECONDS,
-        "the relay to serve",
+        relay.find_line(r'"port":(\d+).*"event":"relay is serving"'), START_SECONDS, "the relay to serve"
     )
     if line is None:
         raise relay.failed("The relay did not start.", "Its last lines, above, should say why.")
-    return relay, RelayAddresses(f"127.0.0.1:{line[1] or line[2]}", admin)
+    return relay, f"127.0.0.1:{line[1]}"
 
 
-def serve_arguments(folder: Path, admin: str) -> list[str]:
-    """Return the arguments of `relay-service`."""
-    return [
-        *("serve", "--dev", "--listen", "127.0.0.1:0", "--admin-listen", admin, "--log-format", "json"),
-        *("--projection", str(folder / "projection.json"), "--lease", f"{LEASE_SECONDS}s"),
-    ]
+def serve_command(listen: str) -> list[str]:
+    """Return the operator's command that starts the relay, without its name."""
+    files = ["--projection", "projection.json", "--operator-identity", "operator.json"]
+    return ["serve", "--dev", "--listen", listen, *files, "--lease", f"{LEASE_SECONDS}s"]
 
 
-def write_device(folder: Path, runner_id: str, parties: Parties, relay: RelayAddresses, model: Model) -> Path:
+def write_device(folder: Path, runner_id: str, parties: Parties, relay: str, model: Model) -> Path:
     """Write what one device needs into a folder of its own; return its configuration file."""
     home = folder / runner_id
     home.mkdir()
@@ -108,7 +97,7 @@ def write_device(folder: Path, runner_id: str, parties: Parties, relay: RelayAdd
     (home / "pins.json").write_text(json.dumps(pins), encoding="utf-8")
     configuration = home / "daemon.toml"
     configuration.write_text(
-        f'relay = "{relay.main}"\nrunner_id = "{runner_id}"\nkeys = "keys.json"\npins = "pins.json"\n'
+        f'relay = "{relay}"\nrunner_id = "{runner_id}"\nkeys = "keys.json"\npins = "pins.json"\n'
         f"slots = 1\n\n{model.configuration}",
         encoding="utf-8",
     )
@@ -116,7 +105,7 @@ def write_device(folder: Path, runner_id: str, parties: Parties, relay: RelayAdd
 
 
 async def start_devices(
-    children: Children, folder: Path, parties: Parties, relay: RelayAddresses, model: Model
+    children: Children, folder: Path, parties: Parties, relay: str, model: Model, operator: Operator
 ) -> dict[str, Child]:
     """Start both devices, and return them by runner id once the relay has a stream of each."""
     devices = {}
@@ -126,14 +115,13 @@ async def start_devices(
         devices[runner_id] = await children.start(
             runner_id, [*argv, "--config", str(configuration), "--owner", OWNER]
         )
-    await children.while_alive(_both_connected(relay), START_SECONDS, "the devices to connect")
+    await children.while_alive(_all_connected(operator), START_SECONDS, "the devices to connect")
     return devices
 
 
-async def _both_connected(relay: RelayAddresses) -> None:
+async def _all_connected(operator: Operator) -> None:
     while True:
-        daemons = await operators_view.list_daemons(relay.admin)
-        if all(daemon.connected and daemon.matrix for daemon in daemons):
+        if all(daemon.connected and daemon.matrix for daemon in await operator.daemons()):
             return
         await asyncio.sleep(0.05)
 

@@ -1,9 +1,11 @@
 """What the demo looks like: eighty columns, on a terminal or in a file."""
 
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 from rich import box
@@ -52,29 +54,36 @@ _FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', mono
 class Screen:
     """Prints the demo."""
 
-    def __init__(self, *, record: bool = False) -> None:
+    def __init__(self, *, pictured_from: int | None = None) -> None:
+        """Print, and draw a picture of everything from that step on."""
         # Whoever reads this through a pipe in an odd locale gets question marks rather than a traceback.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="replace")
-        narrow = Console().width
-        self.console = Console(
-            theme=_STYLES,
-            highlight=False,
-            record=record,
-            width=min(narrow, WIDTH) if not record else WIDTH,
-            force_terminal=True if record else None,
+        self.console = Console(theme=_STYLES, highlight=False)
+        self.console.width = min(self.console.width, WIDTH)
+        self._picture = Console(
+            theme=_STYLES, highlight=False, record=True, width=WIDTH, force_terminal=True, file=StringIO()
         )
+        self._pictured_from = pictured_from
+        self._pictured = False
+
+    def _print(self, renderable: RenderableType = "") -> None:
+        self.console.print(renderable)
+        if self._pictured:
+            self._picture.print(renderable)
 
     def title(self, title: str, text: str) -> None:
-        self.console.print(Panel(Group(Text(title, style="bold"), Text(text)), border_style="cyan"))
+        self._print(Panel(Group(Text(title, style="bold"), Text(text)), border_style="cyan"))
 
     def heading(self, number: int, title: str) -> None:
         """Begin a step."""
-        self.console.print()
-        self.console.print(Rule(f"[heading]{number}  {escape(title)}[/]", align="left", style="cyan"))
+        self._print()
+        # After the empty line: a picture does not begin with one.
+        self._pictured = self._pictured or number == self._pictured_from
+        self._print(Rule(f"[heading]{number}  {escape(title)}[/]", align="left", style="cyan"))
 
     def say(self, markup: str) -> None:
-        self.console.print(markup)
+        self._print(markup)
 
     def quote(self, markup: str) -> None:
         """Print something indented."""
@@ -82,7 +91,12 @@ class Screen:
 
     def command(self, typed: str) -> None:
         """Show a command as a person would type it, a long one over several lines."""
-        lines = textwrap.wrap(typed, self.console.width - 8, break_on_hyphens=False, break_long_words=False)
+        # An option and its value stay together.
+        joined = re.sub(r"(--[a-z-]+) (?!-)", "\\1\0", typed)
+        wrapped = textwrap.wrap(
+            joined, self.console.width - 8, break_on_hyphens=False, break_long_words=False
+        )
+        lines = [line.replace("\0", " ") for line in wrapped]
         text = Text.assemble(("$ ", "quiet"), " \\\n    ".join(lines))
         self.show(text)
 
@@ -115,15 +129,15 @@ class Screen:
             table.add_column(head, ratio=ratio, overflow="fold", justify=justify)
         for row in rows:
             table.add_row(*row)
-        self.console.print(table)
+        self._print(table)
 
     def show(self, renderable: RenderableType) -> None:
-        self.console.print(Padding(renderable, (0, 0, 0, 2), expand=False))
+        self._print(Padding(renderable, (0, 0, 0, 2), expand=False))
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Show that something goes on, where that can be taken away again."""
-        if self.console.record or not self.console.is_terminal:
+        if not self.console.is_terminal:
             yield
             return
         with self.console.status(f"[quiet]{escape(what)}[/]"):
@@ -131,29 +145,30 @@ class Screen:
 
     def summary(self, done: Sequence[str], further: Sequence[tuple[str, str]]) -> None:
         """Print what was shown and what to try now."""
-        self.console.print()
+        self._pictured = False
+        self._print()
         lines = [Text.from_markup(f"[good]✓[/] {line}") for line in done]
         table = Table.grid(padding=(0, 2))
         for command, meaning in further:
             table.add_row(Text(command, style="bold"), Text(meaning, style="quiet"))
         panel = Group(*lines, Text(), Text("What to try next", style="heading"), table)
-        self.console.print(Panel(panel, title="[good]It all worked[/]", border_style="green"))
+        self._print(Panel(panel, title="[good]It all worked[/]", border_style="green"))
 
     def failure(self, failure: DemoFailure) -> None:
         """Explain what went wrong."""
-        self.console.print()
+        self._print()
         if failure.output:
-            self.console.print(Rule(f"[quiet]last lines of {escape(failure.process)}[/]", style="quiet"))
+            self._print(Rule(f"[quiet]last lines of {escape(failure.process)}[/]", style="quiet"))
             for line in failure.output:
                 self.console.print(Text(line, style="quiet"), soft_wrap=True)
         body: list[RenderableType] = [Text(failure.what)]
         if failure.advice:
             body.append(Text(failure.advice, style="bold"))
-        self.console.print(Panel(Group(*body), title="[bad]The demo failed[/]", border_style="red"))
+        self._print(Panel(Group(*body), title="[bad]The demo failed[/]", border_style="red"))
 
     def save_picture(self, path: Path) -> None:
         """Write all that was printed as an SVG picture that needs nothing from elsewhere."""
-        picture = self.console.export_svg(title="make demo", theme=_PICTURE)
+        picture = self._picture.export_svg(title="make demo", theme=_PICTURE)
         path.write_text(_self_contained(picture), encoding="utf-8")
 
 

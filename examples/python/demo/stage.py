@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from examples.python.demo.children import Child, Children
 from examples.python.demo.model import Model
-from examples.python.demo.scenery import Parties, RelayAddresses, prompt_log
+from examples.python.demo.operators_view import Operator
+from examples.python.demo.scenery import Parties, prompt_log
 from examples.python.demo.screen import Screen
 from examples.python.demo.wire import Tap
 from relay_service.client.site import JobHandle, Site
@@ -43,7 +44,7 @@ class Stage:
     parties: Parties
     model: Model
     relay: Child
-    addresses: RelayAddresses
+    operator: Operator
     devices: dict[str, Child]
     tap: Tap
     site: Site

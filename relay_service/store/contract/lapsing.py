@@ -2,17 +2,12 @@
 # ruff: noqa: S101
 
 from relay_service.core.model import (
-    Change,
-    ChurnReport,
-    GrantedJob,
     JobState,
     Refusal,
-    ReleaseReason,
-    Route,
     VerdictState,
 )
 from relay_service.store.base import Completed
-from relay_service.store.contract.scene import SITE, Scene, StoreHarness, ids
+from relay_service.store.contract.scene import Scene, StoreHarness, ids
 
 
 class LapsingCases:

@@ -69,9 +69,7 @@ def _check_claims(store: MemoryRoutingStore, rows: list[Row]) -> None:
         assert set(shelf.held) == {row for row in by_runner[runner] if row.known.state in HELD}
         assert {row for found in shelf.rows.values() for row in found} == by_runner[runner]
     remembered = store._steps.claims._requests
-    assert set(remembered) <= {
-        lease for lease, row in claims.items() if row.known.state is not JobState.DONE
-    }
+    assert set(remembered) <= {lease for lease, row in claims.items() if row.known.state is not JobState.DONE}
     assert {lease for leases in store._steps.claims._leases.values() for lease in leases} == set(remembered)
 
 

@@ -105,6 +105,7 @@ class NaiveRelay:
     reported: dict[Name, int] = field(default_factory=dict)
     words: list[tuple[str, ...]] = field(default_factory=list)
     reports: list[tuple[Name, int]] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
     places: int = 0
     leases: int = 0
 
@@ -155,9 +156,7 @@ class NaiveRelay:
             elif was_held:
                 requeued.append(job.name)
             self._rotate()
-        self.rows = [
-            row for row in self.rows if row.kind != "job-ended" or row.written + DAY_MS > self.now
-        ]
+        self.rows = [row for row in self.rows if row.kind != "job-ended" or row.written + DAY_MS > self.now]
         return requeued, ended
 
     def _lapse(self, job: NaiveJob) -> None:
@@ -240,6 +239,7 @@ class NaiveRelay:
         return (row.site, row.job_id) == job.name
 
     def _write(self, job: NaiveJob, kind: str, word: str, count: int = 1) -> None:
+        self.written.append(job.site)
         self.rows.append(NaiveRow(kind, job.site, job.job_id, word, count, self.now))
 
     def _drop_rows(self, job: NaiveJob, *kinds: str) -> None:
@@ -459,7 +459,7 @@ class NaiveRelay:
     def acknowledge_cancel(self, runner: str, job_id: str, lease: str) -> None:
         self.pass_time()
         job = self.resolve(runner, job_id, lease)
-        if job is not None and not self._barred(job, runner, lease) and job.cancelled:
+        if job is not None and not self._barred(job, runner, lease) and job.held and job.cancelled:
             job.cancel_known = True
 
     def acknowledge_job(self, name: Name) -> bool:

@@ -1,7 +1,7 @@
 """What an operation costs, counted in things looked at and never in time."""
 
 import asyncio
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 
@@ -43,12 +43,12 @@ class Relay:
     async def claim(
         self, runner: str = "r1", routes: frozenset[Route] = frozenset({ALICE}), maximum: int = 1
     ) -> list[GrantedJob]:
-        request = ClaimRequest(
-            runner, "alice", DEVICE, routes, frozenset({"generate"}), maximum, 60_000
-        )
+        request = ClaimRequest(runner, "alice", DEVICE, routes, frozenset({"generate"}), maximum, 60_000)
         return list(await self.store.claim(request))
 
-    async def inspected_by_claim(self, runner: str = "r1", routes: frozenset[Route] = frozenset({ALICE})) -> int:
+    async def inspected_by_claim(
+        self, runner: str = "r1", routes: frozenset[Route] = frozenset({ALICE})
+    ) -> int:
         before = self.store.inspected
         assert len(await self.claim(runner, routes)) == 1
         return self.store.inspected - before
@@ -174,7 +174,7 @@ async def test_nonces_and_presence_are_dropped_a_few_at_a_time(relay: Relay) -> 
         await relay.store.use_nonce("caller", f"later-{number}", 1_000)
         kept.append(len(relay.store._nonces))
     assert kept[0] == 1_000
-    assert max(before - after for before, after in zip(kept, kept[1:], strict=False)) == 7
+    assert max(before - after for before, after in pairwise(kept)) == 7
     assert kept[-1] == 150
 
 

@@ -23,8 +23,8 @@ from relay_service.core.model import (
     NoticeKind,
     Refusal,
     ReleaseReason,
-    RoutedJob,
     Route,
+    RoutedJob,
     SealedEnvelope,
     SizeClass,
     WorkAvailable,
@@ -108,10 +108,7 @@ class MemoryMachine(RuleBasedStateMachine):
         deadline = self.naive.now + span
         stub = JobStub(job_id, kind, owner, "key", audience, SizeClass.SMALL, False, deadline)
         answer = answer_of(self.store.enqueue(site, stub))
-        if isinstance(answer, Refusal):
-            word = answer.value
-        else:
-            word = "created" if answer.created else "known"
+        word = answer.value if isinstance(answer, Refusal) else "created" if answer.created else "known"
         assert word == self.naive.enqueue((site, job_id), owner, kind, audience.value, deadline)
 
     @rule(
@@ -337,10 +334,13 @@ class MemoryMachine(RuleBasedStateMachine):
         assert [((said.route.site_id, said.route.owner), said.expiries) for said in reports] == (
             self.naive.reports
         )
+        rows = [change.site_id for change in self.changes if isinstance(change, NoticeAdded)]
+        assert rows == self.naive.written
         self._every_opening_was_announced()
         self.changes.clear()
         self.naive.words.clear()
         self.naive.reports.clear()
+        self.naive.written.clear()
 
     def _every_opening_was_announced(self) -> None:
         openings = [change for change in self.changes if isinstance(change, WorkAvailable)]
