@@ -104,5 +104,5 @@ lock: $(INSTALLED) ## Renew requirements/constraints.txt
 	@$(PYTHON) requirements/lock.py
 
 clean: ## Remove everything that these targets made
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis bench/.peer bench/results
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

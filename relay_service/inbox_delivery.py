@@ -226,12 +226,18 @@ class InboxDelivery:
         return sum(session.free for session in self._sessions.of(site_id))
 
     def _session_for(self, row: Notice) -> SiteSession | None:
-        """The stream with the most credit, so that load spreads over a site's processes.
+        """The stream that published the job, or the one with the most credit.
 
         One whose lane is full is asked last: it would drop the row and ask for a resync.
         """
         ready = [session for session in self._sessions.of(row.key.site_id) if session.free > 0]
-        return max(ready, key=lambda session: (session.outbound.notice_room > 0, session.free), default=None)
+        if len(ready) < 2:
+            return ready[0] if ready else None
+        job_id = row.key.job_id
+        return max(
+            ready,
+            key=lambda session: (session.outbound.notice_room > 0, job_id in session.published, session.free),
+        )
 
     async def _inline(self, row: Notice) -> RoutedJob | None:
         if row.kind is not NoticeKind.RESULT_READY or row.result_bytes > INLINE_BODY_BYTES:

@@ -102,7 +102,8 @@ class Relay:
 
     async def close(self) -> None:
         """Ends everything that was started here, and the store."""
-        self._stop_listening()
+        stop_listening, self._stop_listening = self._stop_listening, lambda: None
+        stop_listening()
         self._effects.close()
         self.dispatch.close()
         await self._background.cancel()

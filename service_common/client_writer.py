@@ -105,8 +105,8 @@ class StreamWriter:
             frame = self._outbound.take(self.ack_seq)
             if not frame:
                 break
-            await self._call.write(frame)
             self.last_sent = self._monotonic()
+            await self._call.write(frame)
         if self._last and not self._stopped:
             await self._call.done_writing()
 

@@ -237,7 +237,10 @@ class LeaseRef:
 
 @dataclass(frozen=True, slots=True)
 class GrantedJob:
-    """A stub together with the lease that its claimer now holds."""
+    """A stub together with the lease that its claimer now holds.
+
+    `awaiting_until_ms` is 0 once the job is sealed and waits for its site no more.
+    """
 
     site_id: str
     stub: JobStub

@@ -10,6 +10,7 @@ from relay_service.planes.site_calls import SiteCalls
 from relay_service.planes.validation import Checks
 from relay_service.sessions.credit import CreditLimit
 from relay_service.sessions.framing import SiteFraming, SiteItem, SiteServerItem
+from relay_service.sessions.published_jobs import PublishedJobs
 from relay_service.sessions.site_replies import answer
 from sealwork.relay.v1 import site_plane_pb2
 from sealwork.session.v1 import session_pb2
@@ -47,6 +48,7 @@ class SiteSession(ServerSession[SiteItem, SiteServerItem]):
         self.key = key
         self.inline_result = session_pb2.CAPABILITY_INLINE_RESULT in capabilities
         self.credit = CreditLimit(hello.credit.limit)
+        self.published = PublishedJobs()
         self._calls = services.calls
         self._wants_notices = services.wants_notices
 
@@ -72,6 +74,8 @@ class SiteSession(ServerSession[SiteItem, SiteServerItem]):
         """Handles one item."""
         match item.WhichOneof("item"):
             case "call":
+                # Before the store is asked: a device may have claimed by the time that it answers.
+                self.published.note(item.call)
                 reply = await answer(self._calls, self.site_id, item.call, self.times)
                 self.send_control(SiteServerItem(reply=reply))
             case "credit":

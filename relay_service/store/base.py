@@ -155,7 +155,9 @@ class RoutingStore(Protocol):
     async def acknowledge(
         self, site_id: str, job_ids: Sequence[str], notice_ids: Sequence[str] = ()
     ) -> Sequence[str]:
-        """Settles finished jobs by id and other notices by notice id.
+        """Settles finished and ended jobs by job id, ended and requeued ones by notice id.
+
+        A request to seal is settled by sealing, a result by its job id alone.
 
         A settled result is forgotten and its job id is free again. Returns the ids that
         were settled by this call or before it; unknown ones are left out.

@@ -2,11 +2,10 @@
 
 import asyncio
 import hashlib
-import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,9 +62,7 @@ def without_device(runner_id: str, projection: Projection = PROJECTION) -> Proje
 
 def with_device(device: ProjectedDevice, projection: Projection = PROJECTION) -> Projection:
     """The projection with this device in place of the one of its name."""
-    return replace(
-        projection, devices=(*without_device(device.runner_id, projection).devices, device)
-    )
+    return replace(projection, devices=(*without_device(device.runner_id, projection).devices, device))
 
 
 def timestamp(at_ms: int) -> Timestamp:
@@ -85,14 +82,12 @@ class RelayUnderTest:
     source: ProjectionSource
     clock: ManualClock
     channel: Any
-    lease_ids: list[str] = field(default_factory=list)
 
-    def daemon(self, runner_id: str = "runner-1", *, keys: Keys | None = None, channel: Any = None) -> RawDaemon:
-        keys = keys or keys_of(runner_id)
-        return RawDaemon(channel or self.channel, runner_id, keys, self.clock.now_ms)
+    def daemon(self, name: str = "runner-1", *, keys: Keys | None = None, channel: Any = None) -> RawDaemon:
+        return RawDaemon(channel or self.channel, name, keys or keys_of(name), self.clock.now_ms)
 
-    def site(self, site_id: str = "demo", *, keys: Keys | None = None, channel: Any = None) -> RawSite:
-        return RawSite(channel or self.channel, site_id, keys or keys_of(site_id), self.clock.now_ms)
+    def site(self, name: str = "demo", *, keys: Keys | None = None, channel: Any = None) -> RawSite:
+        return RawSite(channel or self.channel, name, keys or keys_of(name), self.clock.now_ms)
 
     def operator(self, name: str = "operator") -> RawOperator:
         return RawOperator(self.channel, name, keys_of(name), self.clock.now_ms)
@@ -127,6 +122,18 @@ class RelayUnderTest:
     async def state(self, job_id: str, site_id: str = "demo") -> str | None:
         job = await self.store.job(site_id, job_id)
         return None if job is None else job.state.value
+
+    async def becomes(self, job_id: str, state: str | None) -> None:
+        """Waits until a job of site demo is in that state; None when it is forgotten."""
+
+        async def there() -> bool:
+            return await self.state(job_id) == state
+
+        await eventually(there, describe=f"{job_id} to be {state}")
+
+    def drain(self) -> asyncio.Task[None]:
+        """Carries out what a shutdown does to streams."""
+        return asyncio.create_task(self.server.relay.drain())
 
     async def dump(self) -> str:
         """Everything the store holds that a caller could have changed, as text."""

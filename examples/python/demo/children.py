@@ -15,6 +15,7 @@ from examples.python.demo.failures import KEEP, DemoFailure
 Result = TypeVar("Result")
 
 STOP_SECONDS = 8.0
+NOTICE_SECONDS = 1.0
 SHOWN_LINES = 12
 _LONGEST_LINE_BYTES = 1 << 22
 
@@ -49,6 +50,14 @@ class Child:
     def exit_status(self) -> int | None:
         """Negative for a signal; None while it runs."""
         return self._process.returncode
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        status = self.exit_status or 0
+        if status < 0:
+            return f"was ended by {signal.Signals(-status).name}"
+        return f"ended with exit status {status}"
 
     async def find_line(self, pattern: str) -> re.Match[str] | None:
         """Return the first line that the pattern is found in; None when the output ends without one."""
@@ -160,7 +169,7 @@ class Children:
         self._children.remove(child)
         if child.exit_status != 0:
             raise child.failed(
-                f"The command `{name}` ended with exit status {child.exit_status}.",
+                f"The command `{name}` {child.ending}.",
                 "Run it by hand; its own message should say what it needs.",
             )
         return "\n".join(child.lines)
@@ -183,12 +192,7 @@ class Children:
             if task.done():
                 return task.result()
             if watch.done():
-                dead = watch.result()
-                raise dead.failed(
-                    f"The {dead.name} ended (exit status {dead.exit_status}) "
-                    f"while the demo waited for {what}.",
-                    f"Its last lines, above, should say why. {KEEP}",
-                )
+                raise self._ended(watch.result(), f" while the demo waited for {what}")
             suspect = self._children[0]
             raise suspect.failed(
                 f"Waited {seconds:.0f} s for {what}, in vain.",
@@ -199,13 +203,27 @@ class Children:
                 each.cancel()
             await asyncio.gather(task, watch, return_exceptions=True)
 
+    async def explain(self, failure: DemoFailure) -> DemoFailure:
+        """Return why a call failed: a process that has just ended, or else what the call itself says."""
+        try:
+            # The call may fail a moment before the end of the process is known.
+            async with asyncio.timeout(NOTICE_SECONDS):
+                return self._ended(await self._first_to_end(), "")
+        except TimeoutError:
+            return failure
+
     async def stop(self) -> None:
-        """End all processes, the last started first."""
-        for child in reversed(self._children):
-            await child.stop()
+        """End all processes."""
+        # At once: the relay, asked to end, waits for its devices to take their leave.
+        await asyncio.gather(*(child.stop() for child in self._children))
         for child in self._children:
             child.reader.cancel()
         await asyncio.gather(*(child.reader for child in self._children), return_exceptions=True)
+
+    def _ended(self, child: Child, when: str) -> DemoFailure:
+        return child.failed(
+            f"The {child.name} {child.ending}{when}.", f"Its last lines, above, should say why. {KEEP}"
+        )
 
     async def _first_to_end(self) -> Child:
         while True:

@@ -44,7 +44,7 @@ async def start_model(children: Children) -> Model:
     line = await children.while_alive(child.find_line(r'^\{"port".*\}$'), MODEL_SECONDS, "the model to load")
     if line is None:
         reason = next((line for line in reversed(child.lines) if line.startswith("no model: ")), "")
-        return command_model(reason.removeprefix("no model: ") or f"it ended with status {child.exit_status}")
+        return command_model(reason.removeprefix("no model: ") or f"it {child.ending}")
     child.expendable = False
     return _language_model(json.loads(line[0]))
 

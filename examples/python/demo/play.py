@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from examples.python.demo import scene_blind, scene_cancel, scene_prompts, scene_takeover
-from examples.python.demo.failures import DemoFailure
-from examples.python.demo.scene_opening import explain, opened_stage
+from examples.python.demo.failures import KEEP, DemoFailure
+from examples.python.demo.scene_opening import opened_stage
 from examples.python.demo.screen import Screen
 from relay_service.client.errors import JobEndedError, JobFailedError, RelayError, ResultRefusedError
 
@@ -87,7 +87,7 @@ def _perform(screen: Screen, folder: Path) -> int:
     except DemoFailure as failure:
         screen.failure(failure)
     except RelayError as error:
-        screen.failure(explain(error))
+        screen.failure(DemoFailure(f"The relay refused a call: {error}", KEEP))
     except (JobEndedError, JobFailedError, ResultRefusedError) as error:
         screen.failure(DemoFailure(f"A job came to no answer: {error}", "Run the demo again."))
     except (KeyboardInterrupt, asyncio.CancelledError):

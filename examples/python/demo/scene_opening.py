@@ -1,6 +1,7 @@
 """Step 1: everything starts."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +18,8 @@ from examples.python.demo.wire import Tap, TappedConnection
 from relay_service.client.errors import RelayError
 from relay_service.client.site import Site
 from relay_service.core.identity import PublicIdentity
+
+LEAVE_SECONDS = 2.0
 
 
 @asynccontextmanager
@@ -46,11 +49,19 @@ async def opened_stage(screen: Screen, folder: Path) -> AsyncIterator[Stage]:
             devices = await scenery.start_devices(children, folder, parties, address, model, operator)
         _tell_devices(screen, parties, time.monotonic() - started)
         tap = Tap()
-        async with _site(parties, address, tap) as site:
-            yield Stage(screen, folder, children, parties, model, relay, operator, devices, tap, site, [], [])
+        async with _opened_site(parties, address, tap) as site:
+            stage = Stage(
+                screen, folder, children, parties, model, relay, operator, devices, tap, site, [], []
+            )
+            try:
+                yield stage
+            except RelayError as error:
+                failure = DemoFailure(f"The relay refused a call: {error}", KEEP)
+                raise await children.explain(failure) from None
 
 
-def _site(parties: scenery.Parties, address: str, tap: Tap) -> Site:
+@asynccontextmanager
+async def _opened_site(parties: scenery.Parties, address: str, tap: Tap) -> AsyncIterator[Site]:
     known = {runner_id: keys.public for runner_id, keys in parties.devices.items()}
 
     def trust(device: PublicIdentity, runner_id: str) -> bool:
@@ -58,7 +69,15 @@ def _site(parties: scenery.Parties, address: str, tap: Tap) -> Site:
         return known.get(runner_id) == device
 
     connection = TappedConnection(address, tap=tap)
-    return Site(connection, site_id=scenery.SITE_ID, keys=parties.site, trust=trust, acknowledge=False)
+    site = Site(connection, site_id=scenery.SITE_ID, keys=parties.site, trust=trust, acknowledge=False)
+    await site.__aenter__()
+    try:
+        yield site
+    finally:
+        # Bounded: nobody waits for a relay that may be gone.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await site.close()
 
 
 def _tell_relay(screen: Screen, commands: list[str], address: str) -> None:
@@ -82,12 +101,11 @@ def _tell_model(screen: Screen, model: Model) -> None:
 
 
 def _tell_devices(screen: Screen, parties: scenery.Parties, seconds: float) -> None:
+    screen.say(
+        f"On each of her two devices {scenery.OWNER} has started a daemon; it is in touch with the relay now:"
+    )
+    screen.command(f"relay-daemon run --config daemon.toml --owner {scenery.OWNER}")
     screen.facts(
         (runner_id, f"[device]connected[/]  {keys.key_id}") for runner_id, keys in parties.devices.items()
     )
-    screen.say(f"[quiet]Both belong to {scenery.OWNER} and were up in {seconds:.1f} s.[/]")
-
-
-def explain(error: RelayError) -> DemoFailure:
-    """Return what a refusal of the relay means for the demo."""
-    return DemoFailure(f"The relay refused a call: {error}", KEEP)
+    screen.say(f"[quiet]Both were up after {seconds:.1f} s.[/]")

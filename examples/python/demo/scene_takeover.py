@@ -37,8 +37,8 @@ async def play(stage: Stage) -> None:
     stage.screen.moments(await _time_line(stage, job, result, began, killed, answered))
     stage.screen.quote(f"[device]{quoted(result.text, 240)}[/]")
     stage.screen.say(
-        "[quiet]The dead device's lease counts for nothing any more: had it come back with an answer, "
-        "the relay would have refused it as STALE_LEASE.[/]"
+        "[quiet]The lease of the dead device counts for nothing any more: had it come back with an "
+        "answer, the relay would have refused it as stale.[/]"
     )
     job.acknowledge()
     stage.exchanges.append(Exchange(job.id, PROMPT, result.text))

@@ -113,7 +113,9 @@ async def start_devices(
         configuration = write_device(folder, runner_id, parties, relay, model)
         argv = [*program("relay-daemon", "relay_service.client.daemon_cli"), "run"]
         devices[runner_id] = await children.start(
-            runner_id, [*argv, "--config", str(configuration), "--owner", OWNER]
+            # Without a grace: nobody wants to wait for the rest of an answer at the end of a demo.
+            runner_id,
+            [*argv, "--config", str(configuration), "--owner", OWNER, "--grace", "0"],
         )
     await children.while_alive(_all_connected(operator), START_SECONDS, "the devices to connect")
     return devices

@@ -174,8 +174,7 @@ class Screen:
 
 def quoted(text: str, most: int = 400) -> str:
     """Return text that came from outside as markup on one paragraph, bounded."""
-    flat = " ".join(text.split())
-    return escape(flat if len(flat) <= most else f"{flat[:most].rstrip()} …")
+    return escape(textwrap.shorten(text, most, placeholder=" …"))
 
 
 def _self_contained(picture: str) -> str:

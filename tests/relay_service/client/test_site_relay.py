@@ -61,7 +61,7 @@ async def device(
     )
     running = asyncio.ensure_future(daemon.run())
     try:
-        await daemon.opened()
+        await asyncio.wait_for(daemon.opened(), 10)
         yield daemon
     finally:
         await daemon.stop(grace_seconds=5)

@@ -98,7 +98,8 @@ class SitePlaneServiceServicer:
         DrainNotice, SLOW_CONSUMER, PROTOCOL_VIOLATION, a refused hello).
         Survives it: everything. A notice is a row of the site's inbox and is sent again,
         on this or another stream, until it is settled. A site may have 16 streams; a notice
-        goes to one of them.
+        goes to one of them: the one that published the job by EnqueueJob, a repeat included,
+        while it is open, else the one with the most credit.
         Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, UNSUPPORTED_PROTOCOL_VERSION,
         TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT.
         """

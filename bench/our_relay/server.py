@@ -1,0 +1,132 @@
+"""A running relay of ours: its projection, its process, and what that process costs."""
+
+import asyncio
+import os
+import sys
+from asyncio import create_subprocess_exec
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+
+from bench.peer_relay.party import Party
+from bench.placement import on_server_core
+from bench.process_stats import ServerMeter
+from bench.variant import VariantUnavailableError
+from relay_service.config import PREFIX
+from relay_service.core.projection import Consent, ProjectedDevice, ProjectedSite, Projection
+from relay_service.projection_file import format_projection
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 5.0
+_KEPT_LINES = 5
+_COMMAND = (sys.executable, "-m", "relay_service", "serve", "--dev", "--listen", "127.0.0.1:0")
+_SETTINGS = ("--log-format", "json", "--drain-grace", "1s")
+
+
+def projection_of(sites: Sequence[Party], devices: Sequence[tuple[str, str, Party]]) -> Projection:
+    """The projection for these sites and devices: every owner consents to the one site of their device.
+
+    Args:
+        devices: owner, site id, and the device itself.
+    """
+    return Projection(
+        sites=tuple(ProjectedSite(site.caller_id, site.keys.public) for site in sites),
+        consents=tuple(Consent(owner, site_id) for owner, site_id, _device in devices),
+        devices=tuple(
+            ProjectedDevice(owner, device.caller_id, device.keys.public) for owner, _site_id, device in devices
+        ),
+    )
+
+
+class OurServer:
+    """`relay-service serve` in a process of its own on a loopback port, bound to the server's core.
+
+    Args:
+        options: further options of the command.
+    """
+
+    def __init__(self, *options: str) -> None:
+        self._options = options
+        self._process: Process | None = None
+        self._folder: TemporaryDirectory[str] | None = None
+        self._log: asyncio.Task[None] | None = None
+        self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.address = ""
+
+    async def start(self, projection: Projection) -> None:
+        """Starts the process and waits until it listens.
+
+        Raises:
+            VariantUnavailableError: it did not come up; the message says why.
+        """
+        self._folder = TemporaryDirectory(prefix="bench-relay-")
+        path = Path(self._folder.name) / "projection.json"
+        path.write_text(format_projection(projection), encoding="utf-8")
+        command = (*_COMMAND, *_SETTINGS, "--projection", str(path), *self._options)
+        with on_server_core():
+            self._process = await create_subprocess_exec(
+                *command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=_environment(os.environ)
+            )
+        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        # Read to the end: a pipe that nobody empties would stop the server once it is full.
+        self._log = asyncio.create_task(self._read_log(self._process, listening))
+        try:
+            self.address = await asyncio.wait_for(listening, _START_SECONDS)
+        except TimeoutError:
+            raise self._silent() from None
+
+    async def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        if self._log is not None:
+            await self._log
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def meter(self) -> ServerMeter:
+        """Starts counting what the process takes."""
+        assert self._process is not None
+        return ServerMeter([self._process.pid])
+
+    async def _read_log(self, process: Process, listening: "asyncio.Future[str]") -> None:
+        assert process.stderr is not None
+        async for line in process.stderr:
+            text = line.decode(errors="replace").strip()
+            self._last_lines.append(text)
+            address = announced_address(text)
+            if address and not listening.done():
+                listening.set_result(address)
+        if not listening.done():
+            listening.set_exception(self._silent())
+
+    def _silent(self) -> VariantUnavailableError:
+        said = " | ".join(self._last_lines)[-300:]
+        return VariantUnavailableError(f"the relay did not start: {said or 'it said nothing'}")
+
+
+def announced_address(line: str) -> str:
+    """The address in the line of the log that says where the relay serves; empty for any other line."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return ""
+    if not isinstance(event, dict) or event.get("event") != "relay is serving":
+        return ""
+    return str(event["address"])
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Without settings of a relay that the person who runs the bench may have."""
+    return {name: value for name, value in variables.items() if not name.startswith(PREFIX)}

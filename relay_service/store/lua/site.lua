@@ -1,0 +1,128 @@
+-- One site while an operation runs on it.
+--
+-- Every key of a site begins with its base, `<prefix>{<tag>}:`, so that all of them lie in one
+-- hash slot. Whatever names a key below leaves the base out. This file touches
+--   site  hash: id; tick, the last number given out; bytes, the ciphertext of all kept results;
+--         hint, an instant that is never after the first one due; version, of the hint
+-- and publishes on the channel `<prefix>changes`.
+
+-- Numbers beyond 10^14 lose digits in JSON and in `..`, so they travel as text.
+local function exact(number)
+  return string.format('%.0f', number)
+end
+
+local Clock = {}
+
+-- Epoch milliseconds. `setting` is empty in production; tests shift the server's clock
+-- ('+5000' or '-5000') or replace it ('=1700000000000').
+function Clock.at(setting, micros)
+  local now = math.floor(micros / 1000)
+  if setting == '' then
+    return now
+  end
+  if string.sub(setting, 1, 1) == '=' then
+    return tonumber(string.sub(setting, 2))
+  end
+  return now + tonumber(setting)
+end
+
+function Clock.micros()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+local Site = {}
+
+-- `id` may be empty when the caller knows the site by a lease only.
+function Site.open(base, setting, id)
+  local micros = Clock.micros()
+  local kept = redis.call('HMGET', base .. 'site', 'id', 'tick', 'bytes', 'hint', 'version')
+  return {
+    base = base,
+    id = kept[1] or id,
+    known = kept[1] and true,
+    micros = micros,
+    now = Clock.at(setting, micros),
+    tick = tonumber(kept[2] or 0),
+    bytes = tonumber(kept[3] or 0),
+    hint = tonumber(kept[4] or nil),
+    version = tonumber(kept[5] or 0),
+    changed = {},
+    changes = {},
+    unreadable = {},
+    inspected = 0,
+  }
+end
+
+-- The next number of this site: places in the queue, turns of routes, grants, inbox rows.
+-- It follows the clock in microseconds, so that numbers of different sites can be compared
+-- and a cursor from before a lost database lies before every new row.
+function Site.next(site)
+  site.tick = math.max(site.tick + 1, site.micros)
+  site.changed.tick = exact(site.tick)
+  return site.tick
+end
+
+function Site.add_bytes(site, bytes)
+  if bytes ~= 0 then
+    site.bytes = math.max(0, site.bytes + bytes)
+    site.changed.bytes = exact(site.bytes)
+  end
+end
+
+-- Something of this site is due at this instant.
+function Site.due(site, instant)
+  if not site.least_due or instant < site.least_due then
+    site.least_due = instant
+  end
+end
+
+function Site.set_hint(site, instant)
+  if site.hint == instant then
+    return
+  end
+  site.hint = instant
+  site.version = site.version + 1
+  site.changed.hint = instant and exact(instant) or ''
+  site.changed.version = site.version
+  site.announced = true
+end
+
+function Site.tell(site, change)
+  site.changes[#site.changes + 1] = change
+end
+
+local function write_counters(site)
+  local fields = {}
+  for name, value in pairs(site.changed) do
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if #fields == 0 then
+    return
+  end
+  if not site.known then
+    fields[#fields + 1] = 'id'
+    fields[#fields + 1] = site.id
+  end
+  redis.call('HSET', site.base .. 'site', unpack(fields))
+end
+
+-- Writes what is left to write, tells what changed and makes the reply:
+-- {again, notes, result}. `again` is 1 when time has not caught up and the same call is to be
+-- repeated. Notes, when there are any: {hint or false, version, ids that could not be read}.
+function Site.close(site, again, result)
+  if site.least_due and (not site.hint or site.least_due < site.hint) then
+    Site.set_hint(site, site.least_due)
+  end
+  write_counters(site)
+  if #site.changes > 0 then
+    local channel = string.match(site.base, '^[^{]*') .. 'changes'
+    redis.call('PUBLISH', channel, cjson.encode({site.id, site.changes}))
+  end
+  local notes = false
+  if site.announced or #site.unreadable > 0 then
+    notes = {site.announced and (site.changed.hint or '') or false, site.version, site.unreadable}
+  end
+  return {again, notes, result}
+end

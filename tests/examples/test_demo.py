@@ -1,0 +1,108 @@
+"""The demo as a stranger runs it: real processes, without a language model."""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import RunningProcess, running
+from tests.harness.waiting import eventually
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = [sys.executable, str(ROOT / "examples" / "python" / "demo")]
+DEMO_SECONDS = 120.0
+# Columns of a terminal; nothing may be wider when it is not one.
+WIDTH = 80
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """All processes of the demo, and what their daemons start, carry this folder in their environment."""
+    return {"BACKEND": "command", "TMPDIR": str(folder), "COLUMNS": "80", "PYTHONPATH": ""}
+
+
+def marked_processes(folder: Path) -> Iterator[tuple[int, str]]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            marked = str(folder).encode() in (entry / "environ").read_bytes()
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        # A process that has ended and waits to be reaped has no command line.
+        if marked and command:
+            yield int(entry.name), command
+
+
+async def expect_nothing_left(folder: Path) -> None:
+    await eventually(
+        lambda: not list(marked_processes(folder)),
+        describe=lambda: f"the end of {list(marked_processes(folder))}",
+    )
+    assert os.listdir(folder) == []  # noqa: PTH208 - in a test, blocking is no harm
+
+
+def text_of(process: RunningProcess) -> str:
+    return "\n".join(line.rstrip() for line in process.stdout)
+
+
+async def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
+    async with running(DEMO, env=environment(tmp_path), cwd=ROOT) as process:
+        status = await process.wait(DEMO_SECONDS)
+        text = text_of(process)
+        assert status == 0, process.describe()
+        # Steps, in order.
+        headings = re.findall(r"^(\d)  (.+?) ─", text, re.MULTILINE)
+        assert headings == [
+            ("1", "A relay, an operator's decisions, two devices"),
+            ("2", "Two prompts: sealed, routed, answered"),
+            ("3", "What the relay could see of one job"),
+            ("4", "A running job is cancelled"),
+            ("5", "A device dies in the middle of a job"),
+        ]
+        beats = r"enqueued \d+ → claimed \d+ → sealed \d+ → running \d+ → answered \d+"
+        assert len(re.findall(beats, text)) == 2
+        assert "You wrote 10 words, beginning: “What is a lighthouse for?" in text
+        assert re.search(r"traffic with the site *│ +[\d,]+ │ found +│ 0 found", text)
+        assert re.search(
+            r"From cancel\(\) to the end of the work: about \d+ ms; there and back: \d+ ms", text
+        )
+        assert re.search(r"^ +0 ms +SIGKILL for the daemon of alice-(desktop|laptop)$", text, re.MULTILINE)
+        assert "its lease of 6 s has run out: the job is back in the queue" in text
+        assert "It all worked" in text
+        assert process.stderr == []
+        assert max(len(line) for line in process.stdout) <= WIDTH
+        assert "\x1b" not in text
+    await expect_nothing_left(tmp_path)
+
+
+async def test_a_process_that_dies_is_named_with_its_last_words(tmp_path: Path) -> None:
+    async with running(DEMO, env=environment(tmp_path), cwd=ROOT) as process:
+        await process.wait_line("^2  Two prompts", 60)
+        relay = [pid for pid, command in marked_processes(tmp_path) if " serve " in command]
+        assert len(relay) == 1
+        os.kill(relay[0], signal.SIGKILL)
+        assert await process.wait(60) == 1
+        text = text_of(process)
+        assert "last lines of relay" in text
+        assert '"event":"relay is serving"' in text
+        assert "The demo failed" in text
+        assert "The relay was ended by SIGKILL" in text
+        assert "Traceback" not in "\n".join(process.lines)
+    await expect_nothing_left(tmp_path)
+
+
+async def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    async with running(DEMO, env=environment(tmp_path), cwd=ROOT) as process:
+        await process.wait_line("^2  Two prompts", 60)
+        os.kill(process.pid, signal.SIGINT)
+        assert await process.wait(60) == 130
+        assert "Interrupted. Everything that the demo started has been ended." in text_of(process)
+        assert "Traceback" not in "\n".join(process.lines)
+    await expect_nothing_left(tmp_path)
