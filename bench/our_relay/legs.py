@@ -7,6 +7,7 @@ from bench.peer_relay.party import Party
 from bench.prompts import answer_to
 from relay_service.client.envelope import Direction, EnvelopeRefused, open_envelope, seal
 from relay_service.client.payloads import (
+    CanceledOutcome,
     GeneratePayload,
     OkOutcome,
     PayloadError,
@@ -22,6 +23,7 @@ from sealwork.relay.v1 import job_pb2
 
 _ENVELOPE_LIFE_MS = 86_400_000
 _RAN = RunMetadata("bench", "http", duration_ms=0, stop="end", stop_reported=True)
+_CANCELED = dump_outcome(CanceledOutcome(), RunMetadata("bench", "http", duration_ms=0))
 
 
 def now_ms() -> int:
@@ -50,6 +52,10 @@ class Legs:
         assert isinstance(asked, GeneratePayload)
         outcome = dump_outcome(OkOutcome(answer_to(asked.prompt)), _RAN)
         return _sealed(self.device, self.site.keys.public, job_id, "result", outcome)
+
+    def canceled(self, job_id: str) -> job_pb2.SealedEnvelope:
+        """The device's word that it has stopped, sealed to the site."""
+        return _sealed(self.device, self.site.keys.public, job_id, "result", _CANCELED)
 
     def is_right(
         self,

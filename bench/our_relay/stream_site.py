@@ -62,10 +62,7 @@ class StreamSite:
 
     async def run_job(self, owner: str, prompt: str, legs: Legs) -> bool:
         """Takes a job from enqueue to its opened result; whether that is the right answer."""
-        stub = new_job_stub(owner, self.party, prompt, self._random)
-        job = _Job(stub.id, prompt, legs, asyncio.get_running_loop().create_future())
-        self._jobs[job.id] = job
-        self._call(job.id, enqueue_job=site.EnqueueJobRequest(stub=stub))
+        job = self._publish(owner, prompt, legs)
         try:
             async with asyncio.timeout(_JOB_SECONDS):
                 return await job.answered
@@ -73,6 +70,10 @@ class StreamSite:
             return False
         finally:
             del self._jobs[job.id]
+
+    def begin_job(self, owner: str, prompt: str, legs: Legs) -> None:
+        """Publishes a job, and seals it to the device that claims it; what becomes of it is the device's."""
+        self._publish(owner, prompt, legs)
 
     async def settled(self) -> None:
         """Returns when the relay has answered everything, so that nobody else's burst pays for it."""
@@ -92,6 +93,13 @@ class StreamSite:
             await self._channel.close()
         if self._unary is not None:
             await self._unary.close()
+
+    def _publish(self, owner: str, prompt: str, legs: Legs) -> _Job:
+        stub = new_job_stub(owner, self.party, prompt, self._random)
+        job = _Job(stub.id, prompt, legs, asyncio.get_running_loop().create_future())
+        self._jobs[job.id] = job
+        self._call(job.id, enqueue_job=site.EnqueueJobRequest(stub=stub))
+        return job
 
     def _call(self, job_id: str, **request: Any) -> None:
         assert self._line is not None

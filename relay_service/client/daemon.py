@@ -191,7 +191,6 @@ class Daemon:
         """
         self._delivery.recover()
         self._client.start(at_once=at_once)
-        self._renewals.start(self._random.uniform(15, 20))
         try:
             await self._over.wait()
         finally:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from relay_service.client.calls import FETCH_PAYLOAD, GET_SITES, Calls
+from relay_service.client.calls import FETCH_PAYLOAD, Calls
 from relay_service.client.daemon_admission import Admission, Decision
 from relay_service.client.daemon_jobs import HeldJob, HeldJobs, Phase
 from relay_service.client.daemon_releases import Reason, Releases
 from relay_service.client.daemon_results import ResultDelivery
 from relay_service.client.daemon_runs import NotRun, Runner
+from relay_service.client.daemon_strangers import Strangers
 from relay_service.client.dual_calls import DualCalls
 from relay_service.client.errors import RelayError
 from relay_service.client.pins import SitePins
@@ -24,7 +25,6 @@ logger = logging.getLogger("sealwork.client")
 
 # A payload of this size and its frame around it may ride the session.
 _INLINE_BYTES: Final = 32_768
-_DIRECTORY_SECONDS: Final = 30.0
 _FETCH_AGAIN_SECONDS: Final = 1.0
 # Answers to a fetch after which there is nothing to give back.
 _GONE: Final = frozenset({"JOB_FINISHED", "JOB_NOT_FOUND", "NOT_LEASE_HOLDER", "STALE_LEASE"})
@@ -72,12 +72,12 @@ class JobDesk:
         self._runner = runner
         self._delivery = delivery
         self._calls = calls
-        self._unary = unary
         self._clock = clock
         self._on_slot_free = on_slot_free
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strangers: list[HeldJob] = []
-        self._directory_asked_at = float("-inf")
+        self._strangers = Strangers(
+            unary, calls, clock, on_directory=self.sites_changed, on_known=self._decide_again
+        )
 
     # -- what the relay says ------------------------------------------------------------
 
@@ -96,16 +96,19 @@ class JobDesk:
         self.held.add(job)
         self.idle.clear()
         if decision is Decision.UNKNOWN_SITE:
-            self._ask_for_directory(job)
+            job.phase = Phase.DECIDING
+            self._strangers.ask_about(job)
         return job.lease
 
     def payload_ready(self, ready: daemon_plane_pb2.PayloadReady) -> None:
         """Run the job whose payload has come, or get the payload first."""
         job = self.held.get(ready.lease.lease_id)
-        if job is None or job.phase is not Phase.WAITING:
+        if job is None or job.phase not in (Phase.DECIDING, Phase.WAITING):
             # Said again after a reconnect, or too late.
             return
-        if ready.HasField("envelope"):
+        if job.phase is Phase.DECIDING:
+            job.ready = ready
+        elif ready.HasField("envelope"):
             self._start(job, ready.envelope)
         else:
             self._fetch(job, by_session=ready.size_bytes <= _INLINE_BYTES)
@@ -275,26 +278,11 @@ class JobDesk:
         self._on_slot_free()
         return True
 
-    # -- sites that are not known here --------------------------------------------------
-
-    def _ask_for_directory(self, job: HeldJob) -> None:
-        """A site may have a new key that this device missed the news of: ask before refusing for ever."""
-        self._strangers.append(job)
-        if len(self._strangers) == 1:
-            self._calls.spawn(self._meet_strangers())
-
-    async def _meet_strangers(self) -> None:
-        try:
-            now = self._clock.monotonic()
-            if now - self._directory_asked_at >= _DIRECTORY_SECONDS:
-                self._directory_asked_at = now
-                answer = await self._unary.call(GET_SITES, daemon_plane_pb2.GetSitesRequest())
-                self.sites_changed(answer.directory)
-        except RelayError as error:
-            logger.warning("the directory of sites could not be read: %s", error)
-        finally:
-            strangers, self._strangers = self._strangers, []
-            for job in strangers:
-                if self._admission.decide(job.stub) is not Decision.ACCEPT:
-                    logger.warning("job %s is refused: its site %s is not pinned", job.stub.id, job.stub.site)
-                    self._give_back(job, _REFUSED)
+    def _decide_again(self, job: HeldJob) -> None:
+        if self._admission.decide(job.stub) is not Decision.ACCEPT:
+            logger.warning("job %s is refused: its site %s is not pinned", job.stub.id, job.stub.site)
+            self._give_back(job, _REFUSED)
+            return
+        job.phase = Phase.WAITING
+        if job.ready is not None:
+            self.payload_ready(job.ready)

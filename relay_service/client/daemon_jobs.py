@@ -10,7 +10,7 @@ from relay_service.client.backends.base import RunLimits
 from relay_service.client.outcomes import Outcome, SealedOutcome
 from relay_service.client.payloads import Payload
 from relay_service.core.model import Capability
-from sealwork.relay.v1 import job_pb2
+from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
 from service_common.clocks import Clock, TimerHandle
 
 # A lease that was never given a length by the relay is not held for ever.
@@ -20,6 +20,7 @@ _LEAST_WAIT_SECONDS: Final = 0.01
 class Phase(StrEnum):
     """How far a held job has come."""
 
+    DECIDING = "deciding"
     WAITING = "waiting"
     FETCHING = "fetching"
     RUNNING = "running"
@@ -33,12 +34,13 @@ class HeldJob:
         lease: The lease it is held under.
         deadline: When the lease ends, by this machine's monotonic clock, unless it is renewed.
         phase: How far it has come.
+        ready: The news of its payload, when it came before the decision to take the job.
         cancelled: Set when the work is to stop, for whatever reason.
         cancel_requested: The site has withdrawn it, so it is reported as canceled.
         task: What works on it.
     """
 
-    __slots__ = ("cancel_requested", "cancelled", "deadline", "lease", "phase", "stub", "task")
+    __slots__ = ("cancel_requested", "cancelled", "deadline", "lease", "phase", "ready", "stub", "task")
 
     def __init__(self, stub: job_pb2.JobStub, lease_id: str, deadline: float) -> None:
         """Hold a job that has just been granted."""
@@ -46,6 +48,7 @@ class HeldJob:
         self.lease = job_pb2.LeaseRef(job_id=stub.id, lease_id=lease_id)
         self.deadline = deadline
         self.phase = Phase.WAITING
+        self.ready: daemon_plane_pb2.PayloadReady | None = None
         self.cancelled = asyncio.Event()
         self.cancel_requested = False
         self.task: asyncio.Task[None] | None = None

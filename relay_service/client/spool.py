@@ -89,6 +89,8 @@ class Spool:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
             raise SpoolError(f"{self._folder}: another daemon uses this spool; give each its own") from None
 
     def _path(self, lease_id: str) -> Path:

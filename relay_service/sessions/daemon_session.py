@@ -83,6 +83,8 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self._unacknowledged = UnacknowledgedGrants()
         self._inventory: dict[LeaseRef, None] = {}
         self._leaving = False
+        # It let a grant pass by: frozen or cut off, it would be given the same job again and again.
+        self._unresponsive = False
         self._handlers = self._handler_table()
 
     # -- what dispatch asks -------------------------------------------------------------
@@ -105,9 +107,8 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
     @property
     def free(self) -> int:
         """How many grants it would take now."""
-        if self.ended or self.draining or self._leaving:
-            return 0
-        if self.credit.free <= 0:
+        unwilling = self.ended or self.draining or self._leaving or self._unresponsive
+        if unwilling or self.credit.free <= 0:
             return 0
         # A grant that does not fit the lane would go back, be offered here again, and so on.
         return min(self.credit.free, LEASES_PER_DEVICE, self.outbound.notice_room)
@@ -137,6 +138,9 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
 
     async def receive(self, item: DaemonItem) -> None:
         """Handles one item."""
+        if self._unresponsive:
+            self._unresponsive = False
+            self._wants_work.seek(self)
         await self._handlers[item.WhichOneof("item") or "hello"](item)
 
     def _handler_table(self) -> dict[str, Callable[[DaemonItem], Awaitable[None]]]:
@@ -326,6 +330,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         del self._timers["unacknowledged"]
         overdue = self._unacknowledged.take_overdue(self.clock.monotonic())
         if overdue:
+            self._unresponsive = True
             self._background.run(self._take_back(overdue))
             self.push_verdicts(
                 [Verdict(lease, VerdictState.LOST, end=LeaseEnd.RELEASED) for lease in overdue]

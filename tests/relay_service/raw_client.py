@@ -67,7 +67,7 @@ class Refusal:
     @classmethod
     def of_call(cls, code: grpc.StatusCode, trailers: Any) -> Self:
         raw = dict(trailers or ()).get("grpc-status-details-bin")
-        assert isinstance(raw, bytes), f"{code} came without details"
+        assert isinstance(raw, bytes), f"{code} came without details: {trailers}"
         refusal = cls.of_status(status_pb2.Status.FromString(raw))
         assert refusal.code is code
         return refusal

@@ -1,27 +1,17 @@
 """Step 4: a running job is cancelled."""
 
-import asyncio
-
 from examples.python.demo.failures import DemoFailure
-from examples.python.demo.scenery import OWNER
 from examples.python.demo.screen import quoted
 from examples.python.demo.stage import Stage
 from examples.python.demo.wire import now_ms
-from relay_service.client.payloads import ChatMessage, ChatPayload
 
 PROMPT = "Write a long story about a ship that is looking for its harbour."
-RUN_SECONDS = 1.5
 
 
 async def play(stage: Stage) -> None:
     stage.screen.heading(4, "A running job is cancelled")
-    job = await stage.site.enqueue(
-        ChatPayload([ChatMessage("user", PROMPT)]), owner=OWNER, audience="private"
-    )
-    claimed = await stage.wait(stage.tap.beat(job.id, "please-seal"), "a device to claim")
-    began = await stage.running_at(job, claimed.runner_id)
-    with stage.screen.waiting(f"{claimed.runner_id} works on it"):
-        await asyncio.sleep(RUN_SECONDS)
+    caught = await stage.long_job(PROMPT)
+    job, began = caught.job, caught.began_at_ms
     asked = now_ms()
     await job.cancel()
     confirmed = now_ms()

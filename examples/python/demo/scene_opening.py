@@ -101,9 +101,7 @@ def _tell_model(screen: Screen, model: Model) -> None:
 
 
 def _tell_devices(screen: Screen, parties: scenery.Parties, seconds: float) -> None:
-    screen.say(
-        f"On each of her two devices {scenery.OWNER} has started a daemon; it is in touch with the relay now:"
-    )
+    screen.say(f"{scenery.OWNER.capitalize()} has started a daemon on each of her two devices:")
     screen.command(f"relay-daemon run --config daemon.toml --owner {scenery.OWNER}")
     screen.facts(
         (runner_id, f"[device]connected[/]  {keys.key_id}") for runner_id, keys in parties.devices.items()

@@ -1,28 +1,19 @@
 """Step 5: a device dies in the middle of a job, and the other one finishes it."""
 
-import asyncio
-
 from examples.python.demo.failures import DemoFailure
-from examples.python.demo.scenery import LEASE_SECONDS, OWNER
+from examples.python.demo.scenery import LEASE_SECONDS
 from examples.python.demo.screen import quoted
-from examples.python.demo.stage import Exchange, Stage
+from examples.python.demo.stage import Exchange, LongJob, Stage
 from examples.python.demo.wire import now_ms
-from relay_service.client.payloads import ChatMessage, ChatPayload
-from relay_service.client.site import JobHandle, JobResult
+from relay_service.client.site import JobResult
 
 PROMPT = "Tell me in some detail what the moon does to the sea."
-RUN_SECONDS = 1.5
 
 
 async def play(stage: Stage) -> None:
     stage.screen.heading(5, "A device dies in the middle of a job")
-    job = await stage.site.enqueue(
-        ChatPayload([ChatMessage("user", PROMPT)]), owner=OWNER, audience="private"
-    )
-    first = await stage.wait(stage.tap.beat(job.id, "please-seal"), "a device to claim")
-    began = await stage.running_at(job, first.runner_id)
-    with stage.screen.waiting(f"{first.runner_id} works on it"):
-        await asyncio.sleep(RUN_SECONDS)
+    first = await stage.long_job(PROMPT)
+    job = first.job
     device = stage.devices[first.runner_id]
     killed = now_ms()
     device.kill()
@@ -34,7 +25,7 @@ async def play(stage: Stage) -> None:
             "The device was faster than the demo: run it again.",
         )
     stage.screen.quote(f"[site]{quoted(PROMPT)}[/]")
-    stage.screen.moments(await _time_line(stage, job, result, began, killed, answered))
+    stage.screen.moments(await _time_line(stage, first, result, killed, answered))
     stage.screen.quote(f"[device]{quoted(result.text, 240)}[/]")
     stage.screen.say(
         "[quiet]The lease of the dead device counts for nothing any more: had it come back with an "
@@ -46,16 +37,16 @@ async def play(stage: Stage) -> None:
 
 
 async def _time_line(
-    stage: Stage, job: JobHandle, result: JobResult, began: int, killed: float, answered: float
+    stage: Stage, first: LongJob, result: JobResult, killed: float, answered: float
 ) -> list[tuple[float, str]]:
-    first = (await stage.tap.beat(job.id, "please-seal")).runner_id
+    job = first.job
     requeued = await stage.tap.beat(job.id, "requeued")
     claimed = await stage.tap.beat(job.id, "please-seal", 2)
     sealed = await stage.tap.beat(job.id, "sealed", 2)
     running = await stage.running_at(job, result.runner_id)
     moments = [
-        (began, f"[device]{first}[/] begins to work on it"),
-        (killed, f"[bad]SIGKILL[/] for the daemon of {first}"),
+        (first.began_at_ms, f"[device]{first.runner_id}[/] begins to work on it"),
+        (killed, f"[bad]SIGKILL[/] for the daemon of {first.runner_id}"),
         (requeued.at_ms, f"its lease of {LEASE_SECONDS} s has run out: the job is back in the queue"),
         (claimed.at_ms, f"[device]{claimed.runner_id}[/] holds it"),
         (sealed.at_ms, f"the site has sealed the prompt again, to {claimed.runner_id}"),

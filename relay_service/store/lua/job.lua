@@ -74,13 +74,33 @@ local function has_state(job)
     and type(job.retained_until_ms) == 'number' and is_text(job.completion)
 end
 
+-- Who is not offered the job, and how often it came back.
+local function has_marks(job)
+  if not (is_optional(job.refused_by, 'table') and is_optional(job.retry_after_ms, 'table')) then
+    return false
+  end
+  for _, runner in ipairs(job.refused_by or {}) do
+    if not is_text(runner) then
+      return false
+    end
+  end
+  for _, entry in ipairs(job.retry_after_ms or {}) do
+    if type(entry) ~= 'table' or not is_text(entry[1]) or type(entry[2]) ~= 'number' then
+      return false
+    end
+  end
+  local requeue = job.requeue
+  return requeue == nil or (type(requeue) == 'table' and is_text(requeue.cause)
+    and type(requeue.count) == 'number' and type(requeue.at_ms) == 'number')
+end
+
 local function is_readable(job, id)
   return type(job) == 'table' and job.v == VERSION
-    and is_text(job.sequence) and tonumber(job.sequence) and is_stub(job.stub, id) and has_state(job)
-    and is_optional(job.refused_by, 'table') and is_optional(job.retry_after_ms, 'table')
+    and is_text(job.sequence) and tonumber(job.sequence)
+    and is_stub(job.stub, id) and has_state(job) and has_marks(job)
     and is_optional(job.reoffer_to, 'string') and is_optional(job.sticky_until_ms, 'number')
     and is_optional(job.seal_attempts, 'number') and is_optional(job.attempts_before_seal, 'number')
-    and is_optional(job.requeue, 'table')
+    and is_optional(job.outlook_at_ms, 'number')
 end
 
 -- What cannot be read is put aside: it is not granted, not counted and not looked at again.

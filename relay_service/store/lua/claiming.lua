@@ -1,0 +1,78 @@
+-- Granting the queued jobs of one site. Touches what lanes, leases and steps touch.
+
+local Claiming = {}
+
+local function set_of(list)
+  local set = {}
+  for _, item in ipairs(list) do
+    set[item] = true
+  end
+  return set
+end
+
+local function grant(site, job, request, lease_id)
+  local before = Steps.before(job)
+  local until_ms = site.now + LIMITS.awaiting_payload_ms
+  job.state = AWAITING
+  job.claim = {
+    runner_id = request.runner_id,
+    owner = request.owner,
+    device = request.device,
+    key_id = request.key_id,
+    lease_id = lease_id,
+    lease_expires_at_ms = site.now + request.lease_ms,
+    number = exact(Site.next(site)),
+    request = request.request_id,
+  }
+  job.awaiting_until_ms = until_ms
+  job.sticky_until_ms = nil
+  return Steps.take(site, before, job, {notice = {kind = 'please-seal'}})
+end
+
+-- Goes round the routes, the one longest unserved first, and grants as many jobs as there is room
+-- for. `before_turn`, when given, is the turn of a route elsewhere: after the first job, one is
+-- granted only when its route comes before that. Answers with the texts of the jobs and the turn of
+-- the next route that could be served, false when none could or when there is no room.
+local function go_round(site, request, room)
+  local texts, queue = {}, Lanes.turns(site, request.owners)
+  local at = 1
+  while queue[at] do
+    local turn, owner = queue[at][1], queue[at][2]
+    local job = not Lanes.is_full(site, owner) and Lanes.first(site, owner, request)
+    if job then
+      local is_next = #texts == 0 or not request.before_turn or turn < request.before_turn
+      if #texts >= room or not is_next then
+        return texts, exact(turn)
+      end
+      queue[#queue + 1] = {Lanes.to_the_end(site, owner), owner}
+      texts[#texts + 1] = grant(site, job, request, request.lease_ids[#texts + 1])
+      if #texts >= room then
+        return texts, false
+      end
+    end
+    at = at + 1
+  end
+  return texts, false
+end
+
+-- Arguments: request (JSON): runner_id, owner, device, key_id, owners, kinds, lease_ms,
+-- request_id when there is one, before_turn when other sites wait, lease_ids (one a job at the
+-- most; none only asks whose turn it is), held_elsewhere.
+-- Answers: {site id, texts of an earlier answer, texts granted, jobs held before, turn or false,
+-- entries looked at}.
+function Claiming.claim(site, text)
+  local request = cjson.decode(text)
+  request.kinds = set_of(request.kinds)
+  request.before_turn = tonumber(request.before_turn or nil)
+  local held = Leases.held_count(site, request.runner_id)
+  local answered = request.request_id and Leases.answered(site, request.runner_id, request.request_id) or {}
+  if #answered > 0 then
+    return {site.id, answered, {}, held, false, 0}
+  end
+  local room = math.min(#request.lease_ids, LIMITS.leases_per_device - held - request.held_elsewhere)
+  if room <= 0 and #request.lease_ids > 0 then
+    return {site.id, {}, {}, held, false, 0}
+  end
+  local granted, turn = go_round(site, request, room)
+  return {site.id, {}, granted, held, turn, site.inspected}
+end
