@@ -77,9 +77,25 @@ class Comparison:
         return Verdict.MET if self.ratio.median >= self.bound else Verdict.MISSED
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A figure, and what it may be at the most."""
+
+    name: str
+    value: float
+    unit: str
+    most: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.most is None:
+            return Verdict.NO_GOAL
+        return Verdict.MET if self.value <= self.most else Verdict.MISSED
+
+
 @dataclass(slots=True)
 class Section:
-    """One workload: its variants, its comparisons, and what to know when reading them.
+    """One workload: its variants, its comparisons and limits, and what to know when reading them.
 
     Attributes:
         operation: what one operation is, in the singular.
@@ -91,6 +107,7 @@ class Section:
     latency_only: bool = False
     summaries: list[Summary] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
+    holdings: list[Holding] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -136,4 +153,6 @@ class Report:
         for section, written in zip(self.sections, document["sections"], strict=True):
             for comparison, entry in zip(section.comparisons, written["comparisons"], strict=True):
                 entry["verdict"] = comparison.verdict.value
+            for holding, entry in zip(section.holdings, written["holdings"], strict=True):
+                entry["verdict"] = holding.verdict.value
         return document

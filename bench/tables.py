@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.report import Comparison, Report, Section, Summary, Verdict
+from bench.report import Comparison, Holding, Report, Section, Summary, Verdict
 
 _STYLES = {
     Verdict.STRETCH: "bold green",
@@ -31,6 +31,8 @@ def print_section(section: Section, console: Console) -> None:
         console.print(_measurements(section))
     if section.comparisons:
         console.print(_comparisons(section.comparisons))
+    if section.holdings:
+        console.print(_holdings(section.holdings))
     for variant, reason in section.absent.items():
         console.print(f"[bold yellow]not measured:[/] {escape(variant)}: {escape(reason)}")
     for note in section.notes:
@@ -87,6 +89,22 @@ def _comparisons(comparisons: list[Comparison]) -> Table:
             _goal_text(comparison.bound),
             _goal_text(comparison.stretch),
             f"[{_STYLES[comparison.verdict]}]{comparison.verdict}[/]",
+        )
+    return table
+
+
+def _holdings(holdings: list[Holding]) -> Table:
+    table = Table()
+    table.add_column("figure")
+    for heading in ("value", "goal"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for holding in holdings:
+        table.add_row(
+            escape(holding.name),
+            f"[bold]{figure_text(holding.value)} {holding.unit}[/]",
+            "" if holding.most is None else f"≤ {figure_text(holding.most)} {holding.unit}",
+            f"[{_STYLES[holding.verdict]}]{holding.verdict}[/]",
         )
     return table
 

@@ -270,7 +270,8 @@ class SessionClient:
             await channel.close()
 
     def _refuse(self, error: ServiceError) -> None:
-        logger.error("the session has ended for good: %s", error)
+        # Not louder: whoever uses the session is told, and tells.
+        logger.info("the session has ended for good: %s", error)
         self._refusal = error
         if self._stream is not None:
             self._stream.abandon()

@@ -9,6 +9,8 @@ from bench.our_relay.legs import Legs
 from bench.our_relay.parties import KIND, ROW
 from bench.our_relay.server import OurServer, projection_of
 from bench.peer_relay.party import new_party
+from bench.process_stats import ServerMeter
+from bench.variant import VariantUnavailableError
 from relay_service.client.daemon import Daemon
 from relay_service.client.daemon_jobs import JobContext
 from relay_service.client.payloads import OkOutcome
@@ -32,19 +34,16 @@ class ConnectedRelay:
     """A relay with its default settings, shared by the variants that measure on it.
 
     Attributes:
-        site: the site, by the client library.
         watcher: a device that is told of cancels on its stream, and whose owner is `WATCHER`.
         watch: what the next job of the owner `WORKER` writes down.
         answers: whether that owner's handler answers at once or runs until it is cancelled.
     """
 
-    site: Site
-
     def __init__(self, connected: int, seed: int = 1) -> None:
         """Prepares.
 
         Args:
-            connected: devices in all that have a stream, the one that gets the jobs included.
+            connected: devices that have a stream, one that gets jobs included.
         """
         random = Random(seed)
         self.connected = connected
@@ -56,40 +55,40 @@ class ConnectedRelay:
         self._worker_party = new_party("runner-worker", random)
         self.watcher = ConnectedDevice(WATCHER, Legs(self._site_party, new_party("runner-watcher", random)))
         self._idle = [
-            ConnectedDevice(
-                f"owner-{number}", Legs(self._site_party, new_party(f"runner-{number}", random))
-            )
+            ConnectedDevice(f"owner-{number}", Legs(self._site_party, new_party(f"runner-{number}", random)))
             for number in range(connected - 1)
         ]
+        self._site: Site | None = None
         self._daemon: Daemon | None = None
         self._running: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Starts it for its first user."""
+        """Starts it for its first user.
+
+        Raises:
+            VariantUnavailableError: it did not start; the message says why.
+        """
         self._users += 1
         if self._users > 1:
+            if self._site is None:
+                raise VariantUnavailableError("the relay that it shares did not start")
             return
         devices = [self.watcher, *self._idle]
         owned = [(device.owner, _SITE, device.legs.device) for device in devices]
         owned.append((WORKER, _SITE, self._worker_party))
         await self._server.start(projection_of([self._site_party], owned))
-        await connect_all(devices, self._server.address)
-        await self._open_library()
+        await connect_all(self._idle, self._server.address)
+        site = Site(self._server.address, site_id=_SITE, keys=self._site_party.keys)
+        self._site = await site.__aenter__()
 
-    async def close(self) -> None:
-        """Stops it with its last user."""
-        self._users -= 1
-        if self._users:
+    async def open_watcher(self) -> None:
+        """Connects the device of the owner `WATCHER`."""
+        await self.watcher.connect(self._server.address)
+
+    async def open_worker(self) -> None:
+        """Connects the device of the owner `WORKER`, unless that has been done."""
+        if self._daemon is not None:
             return
-        if hasattr(self, "site"):
-            await self.site.close()
-        if self._daemon is not None and self._running is not None:
-            await self._daemon.stop(0)
-            await asyncio.wait([self._running])
-        await close_all([self.watcher, *self._idle])
-        await self._server.stop()
-
-    async def _open_library(self) -> None:
         self._daemon = Daemon(
             self._server.address,
             runner_id=self._worker_party.caller_id,
@@ -102,8 +101,29 @@ class ConnectedRelay:
         self._running = asyncio.create_task(self._daemon.run())
         async with asyncio.timeout(_OPEN_SECONDS):
             await self._daemon.opened()
-        site = Site(self._server.address, site_id=_SITE, keys=self._site_party.keys)
-        self.site = await site.__aenter__()
+
+    async def close(self) -> None:
+        """Stops it with its last user."""
+        self._users -= 1
+        if self._users:
+            return
+        if self._site is not None:
+            await self._site.close()
+        if self._daemon is not None and self._running is not None:
+            await self._daemon.stop(0)
+            await asyncio.wait([self._running])
+        await close_all([self.watcher, *self._idle])
+        await self._server.stop()
+
+    @property
+    def site(self) -> Site:
+        """The site, by the client library."""
+        assert self._site is not None
+        return self._site
+
+    def meter(self) -> ServerMeter:
+        """Starts counting what the relay takes."""
+        return self._server.meter()
 
     async def _handle(self, context: JobContext) -> OkOutcome:
         watch = self.watch

@@ -28,9 +28,7 @@ class _OurJobs:
         self._server = OurServer(*_SETTINGS)
         self._sites = [new_party(f"site-{number}", self._random) for number in range(sites)]
         self._legs = {
-            f"owner-{number}": Legs(
-                self._sites[number % sites], new_party(f"runner-{number}", self._random)
-            )
+            f"owner-{number}": Legs(self._sites[number % sites], new_party(f"runner-{number}", self._random))
             for number in range(load.workers)
         }
 
@@ -85,8 +83,10 @@ class OurSessionJobs(_OurJobs):
         ]
 
     async def _connect(self, address: str) -> None:
-        for party in (*self._stream_sites, *self._stream_devices):
-            await party.connect(address)
+        for site in self._stream_sites:
+            await site.connect(address)
+        for device in self._stream_devices:
+            await device.connect(address)
 
     async def _work(self, until: float) -> Sequence[_Outcome]:
         slots = [self._slot(owner, until) for owner in self._legs for _ in range(self._load.in_flight)]
@@ -107,8 +107,10 @@ class OurSessionJobs(_OurJobs):
         return latencies, failures
 
     async def _close(self) -> None:
-        for party in (*self._stream_sites, *self._stream_devices):
-            await party.close()
+        for site in self._stream_sites:
+            await site.close()
+        for device in self._stream_devices:
+            await device.close()
 
 
 class OurUnaryJobs(_OurJobs):

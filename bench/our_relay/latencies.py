@@ -23,11 +23,11 @@ class _Latency:
         self._relay = relay
         self._most = most
         self._random = Random(seed)
-        self._meter_rss = 0
 
     async def start(self) -> None:
         try:
             await self._relay.open()
+            await self._open_device()
         except (RelayError, TimeoutError) as error:
             raise VariantUnavailableError(f"the client library found no relay: {error}") from error
         await self._measure()
@@ -53,6 +53,10 @@ class _Latency:
 
     async def stop(self) -> None:
         await self._relay.close()
+
+    async def _open_device(self) -> None:
+        """Connects the device that gets the jobs."""
+        await self._relay.open_worker()
 
     async def _measure(self) -> float:
         """One job: the seconds that are measured."""
@@ -93,10 +97,18 @@ class OurHandlerCancels(_Latency):
 class OurNoticeCancels(_Latency):
     """From the site's cancel, before the call, until the device's stream has read of it."""
 
+    async def _open_device(self) -> None:
+        await self._relay.open_watcher()
+
     async def _measure(self) -> float:
         watcher = self._relay.watcher
         told: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        watcher.on_cancel = lambda: told.done() or told.set_result(perf_counter())
+
+        def note() -> None:
+            if not told.done():
+                told.set_result(perf_counter())
+
+        watcher.on_cancel = note
         job = await self._enqueue(WATCHER)
         await watcher.holds_a_job()
         cancelled = perf_counter()

@@ -1,6 +1,7 @@
 """Devices that hold a job each on our relay and renew its lease, on a connection each."""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from time import perf_counter
 
@@ -21,15 +22,22 @@ class OurRenewals:
 
     It costs its server something all the time, so nothing else may be measured while it is up.
 
-    Attributes:
-        memory_kib: of the server for each device that is connected and holds nothing; NaN before the start.
-            It is the slope from a tenth of the devices to all of them, since the first ones fill memory that
-            reading the projection has left free.
+    Args:
+        on_memory: told the server's memory for each device that is connected and holds nothing, in KiB. It is
+            the slope from a tenth of the devices to all, since the first ones fill memory that reading
+            the projection has left free.
     """
 
-    def __init__(self, name: str, devices: int, renew_seconds: float, seed: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        devices: int,
+        renew_seconds: float,
+        on_memory: Callable[[float], None] = lambda _kib: None,
+        seed: int = 1,
+    ) -> None:
         self.name = name
-        self.memory_kib = float("nan")
+        self._on_memory = on_memory
         self._renew_seconds = renew_seconds
         self._random = Random(seed)
         self._server = OurServer("--wanted-daemons", str(devices))
@@ -49,7 +57,7 @@ class OurRenewals:
         await self._hand_out_jobs()
 
     async def burst(self, seconds: float) -> BurstResult:
-        """Counts what is answered within the time, and as failed what is lost or not answered soon after it."""
+        """Counts what is answered within the time, and as failed what is lost or late."""
         for device in self._devices:
             device.latencies.clear()
             device.lost = 0
@@ -77,7 +85,7 @@ class OurRenewals:
         rest = self._devices[first:]
         await connect_all(rest, self._server.address)
         if rest:
-            self.memory_kib = (self._server.meter().rss_kib() - before) / len(rest)
+            self._on_memory((self._server.meter().rss_kib() - before) / len(rest))
 
     async def _hand_out_jobs(self) -> None:
         site = StreamSite(self._site_party, self._random)

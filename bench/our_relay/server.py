@@ -38,7 +38,8 @@ def projection_of(sites: Sequence[Party], devices: Sequence[tuple[str, str, Part
         sites=tuple(ProjectedSite(site.caller_id, site.keys.public) for site in sites),
         consents=tuple(Consent(owner, site_id) for owner, site_id, _device in devices),
         devices=tuple(
-            ProjectedDevice(owner, device.caller_id, device.keys.public) for owner, _site_id, device in devices
+            ProjectedDevice(owner, device.caller_id, device.keys.public)
+            for owner, _site_id, device in devices
         ),
     )
 
@@ -78,7 +79,7 @@ class OurServer:
         try:
             self.address = await asyncio.wait_for(listening, _START_SECONDS)
         except TimeoutError:
-            raise self._silent() from None
+            raise self._unavailable("said nothing of an address") from None
 
     async def stop(self) -> None:
         process, self._process = self._process, None
@@ -109,11 +110,11 @@ class OurServer:
             if address and not listening.done():
                 listening.set_result(address)
         if not listening.done():
-            listening.set_exception(self._silent())
+            listening.set_exception(self._unavailable(f"ended with status {await process.wait()}"))
 
-    def _silent(self) -> VariantUnavailableError:
+    def _unavailable(self, what: str) -> VariantUnavailableError:
         said = " | ".join(self._last_lines)[-300:]
-        return VariantUnavailableError(f"the relay did not start: {said or 'it said nothing'}")
+        return VariantUnavailableError(f"the relay {what}{': ' if said else ''}{said}")
 
 
 def announced_address(line: str) -> str:

@@ -57,9 +57,7 @@ class StreamDevice:
             # What fails here the site hears nothing of, and counts as failed when its time is up.
             self._errands.run(self._fetch_and_complete(item.payload_ready.lease))
 
-    def _result(
-        self, lease: job_pb2.LeaseRef, payload: job_pb2.SealedEnvelope
-    ) -> daemon.CompleteJobRequest:
+    def _result(self, lease: job_pb2.LeaseRef, payload: job_pb2.SealedEnvelope) -> daemon.CompleteJobRequest:
         answer = self._legs.answer(lease.job_id, payload)
         return daemon.CompleteJobRequest(lease=lease, envelope=answer, disposition=job_pb2.DISPOSITION_OK)
 

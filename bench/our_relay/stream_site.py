@@ -155,7 +155,8 @@ class StreamSite:
 
     async def _fetch_result(self, job: _Job) -> None:
         assert self._unary is not None
-        self._accept(job, await self._unary.call(GET_RESULT, site.GetResultRequest(job_id=job.id)))
+        result = await self._unary.call(GET_RESULT, site.GetResultRequest(job_id=job.id))
+        self._accept(job, result)
 
     def _accept(self, job: _Job, result: site.ResultReady | site.GetResultResponse) -> None:
         _finish(job, right=job.legs.is_right(job.id, job.prompt, result.disposition, result.envelope))

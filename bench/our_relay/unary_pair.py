@@ -137,17 +137,13 @@ class UnaryPair:
         lease = job_pb2.LeaseRef(job_id=granted.stub.id, lease_id=granted.lease.id)
         fetched = await self._device.call(FETCH_PAYLOAD, daemon.FetchPayloadRequest(lease=lease))
         answer = self._legs.answer(lease.job_id, fetched.envelope)
-        request = daemon.CompleteJobRequest(
-            lease=lease, envelope=answer, disposition=job_pb2.DISPOSITION_OK
-        )
+        request = daemon.CompleteJobRequest(lease=lease, envelope=answer, disposition=job_pb2.DISPOSITION_OK)
         await self._device.call(COMPLETE_JOB, request)
 
     async def _collect(self, jobs: Sequence[_Job]) -> tuple[list[float], int]:
         assert self._site is not None
         ready = {
-            notice.job_id
-            for notice in await self._notices()
-            if notice.WhichOneof("notice") == "result_ready"
+            notice.job_id for notice in await self._notices() if notice.WhichOneof("notice") == "result_ready"
         }
         found = await asyncio.gather(*(self._result_of(job) for job in jobs if job.stub.id in ready))
         latencies = [latency for latency in found if latency is not None]

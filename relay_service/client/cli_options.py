@@ -4,12 +4,14 @@ import asyncio
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
 import grpc
+import structlog
 
 from relay_service.client.connection import Connection, is_address
 from relay_service.client.errors import (
@@ -172,8 +174,19 @@ class OneLineErrors(click.Group):
 
 def log_to_terminal(*, verbose: bool) -> None:
     """Write what happens to standard error, a line each."""
+    level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("sealwork").setLevel(logging.INFO if verbose else logging.WARNING)
+    logging.getLogger("sealwork").setLevel(level)
+    # Standard output is for answers alone; structlog would write there.
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(colors=False),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 def quiet_grpc() -> None:

@@ -187,8 +187,8 @@ def _same_seal(too_late: TooLate, lease: LeaseRef, envelope: SealedEnvelope) -> 
     held = was is not None and was.claim is not None and was.claim.lease_id == lease.lease_id
     if was is not None and held and was.payload == envelope:
         return was
-    metadata = {"state": was.state.value} if was is not None else {}
-    raise refusals.refused(too_late.refusal, metadata)
+    tell = was is not None and too_late.refusal is Refusal.TOO_LATE
+    raise refusals.refused(too_late.refusal, {"state": was.state.value} if tell and was else {})
 
 
 def _check_job_id(job_id: str) -> None:

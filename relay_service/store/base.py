@@ -31,6 +31,13 @@ from relay_service.core.model import (
 Listener = Callable[[Change], None]
 
 
+class StoreUnavailable(Exception):  # noqa: N818 - it names a state of the store
+    """The store cannot be asked at present.
+
+    Whether what was asked has happened is unknown; asking again is safe. Leases are not lost by it.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
     """What a device asks for.

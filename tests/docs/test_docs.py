@@ -225,3 +225,10 @@ def test_the_limits_of_the_readme_are_those_of_the_code(name: str, value: int, s
 
     assert getattr(limits, name) == value
     assert shown in README.read_text().split("## Limits")[1]
+
+
+def test_the_readme_names_the_stores_that_there_are() -> None:
+    from relay_service.config import SUPPORTED_STORES
+
+    assert SUPPORTED_STORES == ("memory:",)
+    assert "`--store` takes `memory:` and nothing else" in README.read_text()

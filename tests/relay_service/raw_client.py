@@ -109,7 +109,7 @@ class RawStream:
         self._news = asyncio.Condition()
         self._reader = asyncio.create_task(self._read_all()) if reading else None
 
-    async def next(self, arm: str, timeout: float = 5.0) -> Any:
+    async def next(self, arm: str, timeout: float = 15.0) -> Any:
         """Takes the next item with that arm and returns what it holds; other items stay."""
 
         def take() -> Any:
@@ -151,7 +151,7 @@ class RawStream:
             while (await self.next("heartbeat")).pong_id != self._pings:
                 pass
 
-    async def end(self, timeout: float = 5.0) -> Refusal | None:
+    async def end(self, timeout: float = 15.0) -> Refusal | None:
         """Waits for the end; None when it was OK."""
         if self._reader is None:
             self._reader = asyncio.create_task(self._read_all())
@@ -164,7 +164,7 @@ class RawStream:
                 else Refusal.of_call(code, await self.call.trailing_metadata())
             )
 
-    async def code(self, timeout: float = 5.0) -> grpc.StatusCode:
+    async def code(self, timeout: float = 15.0) -> grpc.StatusCode:
         """Waits for the end of a call that gRPC itself ended, and returns its code."""
         async with asyncio.timeout(timeout):
             if self._reader is not None:

@@ -203,13 +203,13 @@ async def test_a_server_that_sends_no_challenge_is_given_up_after_ten_seconds() 
     async with scripted_server(PLANE) as server, connecting(server) as subject:
         await server.stream()
         await subject.clock.advance_async(9_900)
-        assert subject.client.failure is None
+        early = subject.client.failure
         await subject.clock.advance_async(100)
 
-        await eventually(lambda: subject.client.failure is not None)
-        assert subject.client.failure is not None
-        assert subject.client.failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert "challenge" in subject.client.failure.message
+        failure = await eventually(lambda: subject.client.failure)
+        assert early is None
+        assert failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "challenge" in failure.message
 
 
 async def test_a_server_that_sends_no_welcome_is_given_up_and_asked_again() -> None:
@@ -420,13 +420,13 @@ async def test_a_heartbeat_is_sent_in_silence_and_only_then() -> None:
 async def test_a_silent_server_is_abandoned_and_another_stream_opened() -> None:
     async with welcomed() as (server, _, subject, client):
         await subject.clock.advance_async(44_900)
-        assert client.end is None
+        early = client.end
         await subject.clock.advance_async(100)
 
-        await eventually(lambda: client.end is not None)
-        assert client.end is not None
-        assert client.end.cause is EndCause.SILENT
-        assert client.end.lived_seconds == pytest.approx(45, abs=0.01)
+        end = await eventually(lambda: client.end)
+        assert early is None
+        assert end.cause is EndCause.SILENT
+        assert end.lived_seconds == pytest.approx(45, abs=0.01)
         await advance_until(subject.clock, lambda: len(server.streams) == 2)
         await server.streams[1].welcome()
         await subject.client.opened()

@@ -10,6 +10,7 @@ from examples.python.demo.children import Children
 
 FOLDER = Path(__file__).resolve().parent
 MODEL_SECONDS = 90.0
+MOST_THREADS = 4
 # Long enough to be cancelled or cut off in the middle.
 QUICK_TOKENS = 48
 LONG_TOKENS = 160
@@ -36,9 +37,16 @@ async def start_model(children: Children) -> Model:
     """Return what the environment asks for, started; a command when the language model cannot be had."""
     if os.environ.get("BACKEND", "model") != "model":
         return command_model()
-    child = await children.start(
-        "model server", [sys.executable, FOLDER / "model_server.py", "--exit-with-parent"]
-    )
+    # Threads of the engine wait for each other at every step: one core is left to everybody else.
+    threads = max(1, min(MOST_THREADS, (os.cpu_count() or 2) - 1))
+    command = [
+        sys.executable,
+        str(FOLDER / "model_server.py"),
+        "--exit-with-parent",
+        "--threads",
+        str(threads),
+    ]
+    child = await children.start("model server", command)
     # It may end: then the command takes its place.
     child.expendable = True
     line = await children.while_alive(child.find_line(r'^\{"port".*\}$'), MODEL_SECONDS, "the model to load")

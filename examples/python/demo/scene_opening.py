@@ -94,8 +94,8 @@ def _tell_relay(screen: Screen, commands: list[str], address: str) -> None:
 def _tell_model(screen: Screen, model: Model) -> None:
     if model.why_not:
         screen.say(
-            f"[bad]The language model cannot be used here[/] ({quoted(model.why_not)}). "
-            "Going on with a command in its place; everything else is the same."
+            f"[bad]The language model cannot be used here[/] ({quoted(model.why_not)}); "
+            "`make demo` installs it. Going on with a command in its place; everything else is the same."
         )
     screen.say(f"The devices answer with {quoted(model.title)}.")
 

@@ -56,8 +56,9 @@ local function go_round(site, request, room)
 end
 
 -- Arguments: request (JSON): runner_id, owner, device, key_id, owners, kinds, lease_ms,
--- request_id when there is one, before_turn when other sites wait, lease_ids (one a job at the
--- most; none only asks whose turn it is), held_elsewhere.
+-- request_id when there is one, may_repeat (a name that was answered is answered again),
+-- before_turn when other sites wait, lease_ids (one a job at the most; none only asks whose turn
+-- it is), held_elsewhere.
 -- Answers: {site id, texts of an earlier answer, texts granted, jobs held before, turn or false,
 -- entries looked at}.
 function Claiming.claim(site, text)
@@ -65,7 +66,7 @@ function Claiming.claim(site, text)
   request.kinds = set_of(request.kinds)
   request.before_turn = tonumber(request.before_turn or nil)
   local held = Leases.held_count(site, request.runner_id)
-  local answered = request.request_id and Leases.answered(site, request.runner_id, request.request_id) or {}
+  local answered = request.may_repeat and Leases.answered(site, request.runner_id, request.request_id) or {}
   if #answered > 0 then
     return {site.id, answered, {}, held, false, 0}
   end

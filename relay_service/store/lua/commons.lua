@@ -13,11 +13,16 @@
 
 local Commons = {}
 
+-- No keys. Arguments: clock. Answers with the instant.
+function Commons.now(_, arguments)
+  return Clock.at(arguments[1], Clock.micros())
+end
+
 -- Keys: due, versions. Arguments: site id, version, instant ('' for none). An older word than the
 -- known one changes nothing, in whatever order replicas deliver theirs.
 function Commons.note_site(keys, arguments)
   local id, version, instant = arguments[1], tonumber(arguments[2]), arguments[3]
-  if tonumber(redis.call('HGET', keys[2], id) or -1) < version then
+  if tonumber(redis.call('HGET', keys[2], id) or -1) <= version then
     redis.call('HSET', keys[2], id, exact(version))
     redis.call('ZADD', keys[1], instant == '' and '+inf' or instant, id)
   end
@@ -66,21 +71,26 @@ function Commons.seen(keys, arguments)
   return now
 end
 
--- Keys: known, until. Arguments: clock, runner ids or none for everyone. Answers with one value a
--- runner, false for one that is not known or not seen for long.
+-- Keys: known, until. Arguments: clock, runner id. Answers {presence}, {false} for a runner that is
+-- not known or was not seen for long.
 function Commons.presence(keys, arguments)
   local now = Clock.at(arguments[1], Clock.micros())
-  local runners = {unpack(arguments, 2)}
-  if #runners == 0 then
-    runners = redis.call('ZRANGEBYSCORE', keys[2], '(' .. exact(now), '+inf')
+  local until_ms = redis.call('ZSCORE', keys[2], arguments[2])
+  if not until_ms or tonumber(until_ms) <= now then
+    return {false}
   end
-  local values = {}
-  for index, runner in ipairs(runners) do
-    local until_ms = redis.call('ZSCORE', keys[2], runner)
-    local is_known = until_ms and tonumber(until_ms) > now
-    values[index] = is_known and redis.call('HGET', keys[1], runner) or false
+  return {redis.call('HGET', keys[1], arguments[2])}
+end
+
+-- Keys: known, until. Arguments: clock. Answers: runner id, presence, and so on.
+function Commons.everyone(keys, arguments)
+  local now = Clock.at(arguments[1], Clock.micros())
+  local found = {}
+  for _, runner in ipairs(redis.call('ZRANGEBYSCORE', keys[2], '(' .. exact(now), '+inf')) do
+    found[#found + 1] = runner
+    found[#found + 1] = redis.call('HGET', keys[1], runner)
   end
-  return values
+  return found
 end
 
 -- Keys: nonce. Arguments: clock, time to keep it in ms. Answers 1 when it is new, else 0.

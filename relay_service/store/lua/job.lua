@@ -44,6 +44,7 @@ end
 local function is_claim(claim)
   return type(claim) == 'table'
     and is_text(claim.runner_id, claim.owner, claim.device, claim.key_id, claim.lease_id, claim.number)
+    and string.match(claim.device, '^[%w_-]*%.[%w_-]*%.[%w_-]*$')
     and type(claim.lease_expires_at_ms) == 'number' and tonumber(claim.number)
 end
 

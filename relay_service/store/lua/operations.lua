@@ -14,46 +14,55 @@ local function on_site(perform)
   end
 end
 
--- Answers: {job ids put back to the queue, job ids that are gone, next instant or false}; the
--- lists of a call that has to be repeated are not said again by the next.
+-- Answers: {job ids put back to the queue, job ids that are gone}; the lists of a call that has to
+-- be repeated are not said again by the next.
 local function sweep(keys, arguments)
   local site = Site.open(keys[1], arguments[1], arguments[2])
   local swept = {requeued = {}, ended = {}}
   local caught_up = Lapses.pass(site, swept)
-  local due = caught_up and Lapses.next_due(site) or nil
   if caught_up then
-    Site.set_hint(site, due)
+    Site.set_hint(site, Lapses.next_due(site))
     site.announced = true
   end
-  return Site.close(site, caught_up and 0 or 1, {swept.requeued, swept.ended, due or false})
+  return Site.close(site, caught_up and 0 or 1, {swept.requeued, swept.ended})
 end
 
-local operations = {
-  sweep = sweep,
-  claim = on_site(Claiming.claim),
-  take_payload = on_site(Holding.take_payload),
-  complete = on_site(Holding.complete),
-  release = on_site(Holding.release),
-  renew = on_site(Holding.renew),
-  acknowledge_cancels = on_site(Holding.acknowledge_cancels),
-  held = on_site(Holding.held),
-  holds = on_site(Holding.holds),
-  enqueue = on_site(Commissioning.enqueue),
-  seal = on_site(Commissioning.seal),
-  cancel = on_site(Commissioning.cancel),
-  acknowledge = on_site(Commissioning.acknowledge),
-  notices = on_site(Commissioning.notices),
-  job = on_site(Commissioning.job),
-  list = on_site(Commissioning.list),
-  note_site = Commons.note_site,
-  due_sites = Commons.due_sites,
-  note_runner = Commons.note_runner,
-  runner_sites = Commons.runner_sites,
-  seen = Commons.seen,
-  presence = Commons.presence,
-  use_nonce = Commons.use_nonce,
-}
+-- Answers: {next instant or false}, and lets no time pass.
+local function due(keys, arguments)
+  local site = Site.open(keys[1], arguments[1], arguments[2])
+  local instant = Lapses.next_due(site)
+  Site.set_hint(site, instant)
+  site.announced = true
+  return Site.close(site, 0, {instant or false})
+end
 
-for name, operation in pairs(operations) do
+local function offer(name, operation)
   redis.register_function(PREFIX .. name, operation)
 end
+
+offer('sweep', sweep)
+offer('due', due)
+offer('claim', on_site(Claiming.claim))
+offer('take_payload', on_site(Holding.take_payload))
+offer('complete', on_site(Holding.complete))
+offer('release', on_site(Holding.release))
+offer('renew', on_site(Holding.renew))
+offer('acknowledge_cancels', on_site(Holding.acknowledge_cancels))
+offer('held', on_site(Holding.held))
+offer('holds', on_site(Holding.holds))
+offer('enqueue', on_site(Commissioning.enqueue))
+offer('seal', on_site(Commissioning.seal))
+offer('cancel', on_site(Commissioning.cancel))
+offer('acknowledge', on_site(Commissioning.acknowledge))
+offer('notices', on_site(Commissioning.notices))
+offer('job', on_site(Commissioning.job))
+offer('list', on_site(Commissioning.list))
+offer('now', Commons.now)
+offer('note_site', Commons.note_site)
+offer('due_sites', Commons.due_sites)
+offer('note_runner', Commons.note_runner)
+offer('runner_sites', Commons.runner_sites)
+offer('seen', Commons.seen)
+offer('presence', Commons.presence)
+offer('everyone', Commons.everyone)
+offer('use_nonce', Commons.use_nonce)

@@ -110,7 +110,7 @@ end
 
 -- Writes what is left to write, tells what changed and makes the reply:
 -- {again, notes, result}. `again` is 1 when time has not caught up and the same call is to be
--- repeated. Notes, when there are any: {hint or false, version, ids that could not be read}.
+-- repeated. Notes, when there are any: {hint or false, version, ids that could not be read, site id}.
 function Site.close(site, again, result)
   if site.least_due and (not site.hint or site.least_due < site.hint) then
     Site.set_hint(site, site.least_due)
@@ -122,7 +122,7 @@ function Site.close(site, again, result)
   end
   local notes = false
   if site.announced or #site.unreadable > 0 then
-    notes = {site.announced and (site.changed.hint or '') or false, site.version, site.unreadable}
+    notes = {site.announced and (site.changed.hint or '') or false, site.version, site.unreadable, site.id}
   end
   return {again, notes, result}
 end

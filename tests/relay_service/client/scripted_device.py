@@ -1,7 +1,7 @@
 """A device against a relay that the test plays by hand."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -37,7 +37,8 @@ PLANE = Plane(
 SERVICE = "/sealwork.relay.v1.DaemonPlaneService/"
 START_MS = 1_700_000_000_000
 FAR_MS = 4_000_000_000_000
-ServerItem = daemon_plane_pb2.DaemonServerItem
+# Any: dictionaries are taken for messages, too.
+ServerItem: Any = daemon_plane_pb2.DaemonServerItem
 
 
 @dataclass
@@ -95,7 +96,25 @@ class PlayedRelay:
         begun = len(self.work.started)
         await self.grant(job_id, lease=lease, **options)
         await self.payload(job_id, lease=lease)
-        await eventually(lambda: len(self.work.started) > begun, 10, f"the begin of {job_id}")
+        await self.begun(begun + 1)
+
+    async def begun(self, count: int) -> None:
+        """Waits until that many jobs have begun."""
+        await eventually(lambda: len(self.work.started) == count, 10, f"the begin of {count} jobs")
+
+    async def advance_until(self, predicate: Callable[[], object], *, step_ms: int = 500) -> None:
+        """Lets time pass until something is true."""
+
+        def passed() -> bool:
+            self.clock.advance(step_ms)
+            return bool(predicate())
+
+        await eventually(passed)
+
+    async def reaches(self, phase: str, lease: str = "l-1") -> None:
+        """Waits until a job that is held has come so far."""
+        held = self.daemon._desk.held
+        await eventually(lambda: (job := held.get(lease)) is not None and job.phase == phase, 10, phase)
 
     async def verdict(self, job_id: str, state: Any, *, lease: str = "l-1", seconds: float = 0) -> None:
         verdict = job_pb2.LeaseVerdict(

@@ -48,7 +48,8 @@ def refusal(
 
 
 def directory(*sites: daemon_plane_pb2.ConsentedSite) -> Any:
-    return daemon_plane_pb2.GetSitesResponse(directory={"sites": sites}).SerializeToString
+    sites_message = daemon_plane_pb2.SiteDirectory(sites=sites)
+    return daemon_plane_pb2.GetSitesResponse(directory=sites_message).SerializeToString
 
 
 def consented(keys: Any, **more: Any) -> daemon_plane_pb2.ConsentedSite:
@@ -160,8 +161,7 @@ async def test_a_payload_that_is_not_there_yet_is_asked_for_again() -> None:
         call = await relay.call()
         error = refusal("PAYLOAD_NOT_SEALED", retry_after_ms=1_500).to_status("d")
         await relay.reply(call, error=error)
-        await eventually(lambda: relay.clock.pending > 3)
-        await asyncio.sleep(0.05)
+        await relay.reaches("waiting")
         await relay.clock.advance_async(1_500)
 
         await eventually(lambda: len(relay.work.started) == 1)
@@ -361,12 +361,11 @@ async def test_a_job_that_keeps_coming_back_is_refused_at_last() -> None:
             await relay.payload("j-1", lease=lease)
             if number:
                 # Not at once again: thirty seconds after the last begin.
-                await eventually(lambda: relay.daemon.active == 1)
-                await asyncio.sleep(0.05)
+                await relay.reaches("running", lease)
                 await relay.clock.advance_async(29_000)
                 assert len(relay.work.started) == number
                 await relay.clock.advance_async(1_000)
-            await eventually(lambda n=number: len(relay.work.started) == n + 1)
+            await relay.begun(number + 1)
             await relay.verdict("j-1", LOST, lease=lease)
             await eventually(lambda: relay.daemon.active == 0)
         await relay.grant("j-1", lease="l-3")

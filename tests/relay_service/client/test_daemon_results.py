@@ -111,9 +111,8 @@ async def test_a_result_that_finds_nobody_is_sent_again(tmp_path: Path) -> None:
         first = await relay.call()
         error = refusal("STORE_UNAVAILABLE", grpc.StatusCode.UNAVAILABLE).to_status("d")
         await relay.reply(first, error=error)
-        await asyncio.sleep(0.05)
         # The first pause is at most two seconds.
-        await relay.clock.advance_async(2_000)
+        await relay.advance_until(lambda: len(relay.stream.items("call")) == 2)
         second = await relay.call()
 
         assert second.complete_job == first.complete_job
@@ -166,9 +165,7 @@ async def test_stop_waits_for_results_and_leaves_in_the_spool_what_cannot_be_del
         await relay.call()
         stopping = asyncio.ensure_future(relay.daemon.stop())
         await eventually(stopping.done)
-        await asyncio.sleep(0.05)
-        await relay.clock.advance_async(5_000)
-        await relay.stream.next_item("goodbye")
+        await relay.advance_until(lambda: relay.stream.items("goodbye"))
         relay.stream.end()
         await relay.running
 

@@ -22,6 +22,7 @@ from relay_service.client import (
 )
 from relay_service.client.refusals import Refusal
 from sealwork.relay.v1 import job_pb2, site_plane_pb2
+from sealwork.session.v1 import session_pb2
 from service_common.errors import ServiceError
 from tests.harness.waiting import eventually
 from tests.relay_service.client.real_relay import DEVICE_KEYS, OTHER_DEVICE_KEYS, SITE_KEYS
@@ -454,7 +455,7 @@ async def test_after_dropped_notices_the_inbox_is_read_and_open_jobs_are_publish
             ]
         )
         relay.server.unary[SERVICE + "ListNotices"] = lambda _: page.SerializeToString()
-        await relay.stream.send(site_plane_pb2.SiteServerItem(resync_required={"reason": 1}))
+        await relay.stream.send(site_plane_pb2.SiteServerItem(resync_required=session_pb2.ResyncRequired()))
         assert (await relay.sealed()).job_id == "j-1"
         again = await relay.call()
 

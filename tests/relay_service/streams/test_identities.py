@@ -93,11 +93,10 @@ async def test_two_processes_that_keep_replacing_each_other(relay: RelayUnderTes
 
 
 async def test_a_conflict_is_over_after_a_minute(relay: RelayUnderTest) -> None:
-    for number in range(4):
-        stream = await relay.daemon().connect(process_id=f"process-{number % 2}")
-    await relay.pass_time(60_001, alive=[stream])
+    streams = [await relay.daemon().connect(process_id=f"process-{number % 2}") for number in range(4)]
+    await relay.pass_time(60_001, alive=streams[3:])
     await relay.daemon().connect(process_id="process-0")
-    await superseded(stream)
+    await superseded(streams[3])
 
 
 async def test_a_process_that_was_restarted_is_no_conflict(relay: RelayUnderTest) -> None:

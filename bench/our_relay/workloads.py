@@ -1,0 +1,13 @@
+"""The workloads by the names that the command line has for them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from bench.our_relay.compare_jobs import jobs
+from bench.our_relay.compare_latencies import latencies
+from bench.our_relay.compare_renewals import renewals
+from bench.our_relay.workbench import Bench
+from bench.report import Section
+
+Workload = Callable[[Bench], Awaitable[list[Section]]]
+
+WORKLOADS: Mapping[str, Workload] = {"jobs": jobs, "renewals": renewals, "latencies": latencies}

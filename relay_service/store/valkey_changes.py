@@ -1,0 +1,202 @@
+"""What the functions on the server announce, from there to the listeners of this process.
+
+A message that is lost costs time only: whatever it told of is in the store. `on_gap` is called
+whenever some may have been lost.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from relay_service.core.model import (
+    Audience,
+    Change,
+    ChurnReport,
+    LeaseChanged,
+    LeaseEnd,
+    LeaseRef,
+    NoticeAdded,
+    Route,
+    WorkAvailable,
+)
+from relay_service.store.base import Listener, StoreUnavailable
+from relay_service.store.valkey_connection import CommandConnection, waiting_seconds
+from relay_service.store.valkey_wire import FAILURES, Wire, command
+
+_QUIET_SECONDS = 15.0
+_CLOSING_SECONDS = 1.0
+# No change is a text; a marker that comes back has overtaken nothing.
+_MARKER_CHARACTERS = 16
+
+_logger = logging.getLogger(__name__)
+
+
+class Subscription:
+    """Hears every change that any replica makes, its own among them."""
+
+    def __init__(
+        self, make_wire: Callable[[], Wire], channel: str, on_gap: Callable[[], None] | None = None
+    ) -> None:
+        self._make_wire = make_wire
+        self._channel = channel
+        self._on_gap = on_gap
+        self._listeners: list[Listener] = []
+        self._markers: dict[str, asyncio.Future[None]] = {}
+        self._heard_before = False
+        self._subscribed = asyncio.Event()
+        # Kept here, because the loop itself holds tasks weakly.
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def start(self, seconds: float) -> None:
+        """Subscribes and stays subscribed until `close`.
+
+        Raises:
+            StoreUnavailable: no subscription within this time; attempts have ended.
+        """
+        self._keeper = asyncio.create_task(self._keep())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._subscribed.wait()
+        except TimeoutError:
+            await self.close()
+            raise StoreUnavailable("no subscription at the server") from None
+
+    async def close(self) -> None:
+        """Ends the subscription and forgets the listeners."""
+        self._listeners.clear()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+            self._keeper = None
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Calls `listener` for every change, in order; the answer ends that."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    async def delivered(self, connection: CommandConnection, seconds: float = 5.0) -> None:
+        """Returns when all changes that were made before have reached the listeners.
+
+        Raises:
+            StoreUnavailable: the server cannot be asked, or there is no subscription.
+        """
+        marker = secrets.token_hex(_MARKER_CHARACTERS // 2)
+        returned = self._markers[marker] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._subscribed.wait()
+                await connection.call("PUBLISH", self._channel, orjson.dumps(marker))
+                await returned
+        except TimeoutError:
+            raise StoreUnavailable("the subscription is silent") from None
+        finally:
+            del self._markers[marker]
+
+    async def _keep(self) -> None:
+        attempt = 0
+        while True:
+            wire = self._make_wire()
+            try:
+                await wire.connect()
+                await wire.send_packed_command([command("SUBSCRIBE", self._channel)], check_health=False)
+                await self._hear(wire)
+            except FAILURES as error:
+                _logger.warning("the subscription at the store failed: %s: %s", type(error).__name__, error)
+            finally:
+                attempt = 0 if self._subscribed.is_set() else attempt + 1
+                self._subscribed.clear()
+                await _end(wire)
+            await asyncio.sleep(waiting_seconds(attempt))
+
+    async def _hear(self, wire: Wire) -> None:
+        """Takes messages until the subscription is lost, which is an exception."""
+        asked = False
+        while True:
+            message = await wire.read_response(timeout=_QUIET_SECONDS)
+            if message is None:
+                if asked:
+                    raise TimeoutError("no answer within the time")
+                await wire.send_packed_command([command("PING")], check_health=False)
+            asked = message is None
+            if message is not None:
+                self._take(message)
+
+    def _take(self, message: Sequence[Any]) -> None:
+        if message[0] == b"subscribe":
+            self._subscribed.set()
+            if self._heard_before and self._on_gap is not None:
+                self._on_gap()
+            self._heard_before = True
+        elif message[0] == b"message":
+            self._tell(message[2])
+
+    def _tell(self, text: bytes) -> None:
+        try:
+            said = orjson.loads(text)
+            if isinstance(said, str):
+                self._mark(said)
+                return
+            changes = [change for word in said[1] if (change := change_from(said[0], word)) is not None]
+        except (ValueError, LookupError, TypeError):
+            _logger.warning("an announcement of the store could not be read")
+            return
+        for listener in tuple(self._listeners):
+            for change in changes:
+                try:
+                    listener(change)
+                except Exception:
+                    _logger.exception("a listener of the store failed")
+
+    def _mark(self, marker: str) -> None:
+        returned = self._markers.get(marker)
+        if returned is not None and not returned.done():
+            returned.set_result(None)
+
+
+def change_from(site_id: str, word: Sequence[Any]) -> Change | None:
+    """One change as a function on the server tells it; None for one that is not known here.
+
+    Raises:
+        ValueError: a value that is not known here.
+        LookupError, TypeError: it is incomplete.
+    """
+    kind, *facts = word
+    match kind:
+        case "work":
+            owner, what, audience, runner = facts
+            return WorkAvailable(Route(site_id, owner), what, Audience(audience), runner or None)
+        case "notice":
+            return NoticeAdded(site_id)
+        case "churn":
+            owner, expiries, window_ms = facts
+            return ChurnReport(Route(site_id, owner), expiries, window_ms)
+        case "lease":
+            return _lease_changed(site_id, facts)
+    return None
+
+
+def _lease_changed(site_id: str, facts: Sequence[str]) -> LeaseChanged:
+    runner, job_id, lease_id, fact = facts
+    lease = LeaseRef(job_id, lease_id)
+    if fact == "payload-ready":
+        return LeaseChanged(runner, lease, site_id, payload_ready=True)
+    if fact == "cancel-requested":
+        return LeaseChanged(runner, lease, site_id, cancel_requested=True)
+    return LeaseChanged(runner, lease, site_id, end=LeaseEnd(fact))
+
+
+async def _end(wire: Wire) -> None:
+    try:
+        async with asyncio.timeout(_CLOSING_SECONDS):
+            await wire.disconnect(nowait=True)
+    except FAILURES:
+        _logger.debug("a lost subscription could not be closed in order")

@@ -1,0 +1,190 @@
+"""Calls of the library's functions, and what their replies say beside the answer."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from relay_service.store.base import StoreUnavailable
+from relay_service.store.valkey_connection import CommandConnection
+from relay_service.store.valkey_library import Library
+from relay_service.store.valkey_names import site_tag
+from relay_service.store.valkey_wire import Part, ResponseError, Wire, exchange
+
+_logger = logging.getLogger(__name__)
+
+# A name that no site has yet: only a lease led here.
+_BY_LEASE = ""
+_MISSING = "Function not found"
+_LOADED_BEFORE = "already exists"
+
+
+class ScriptError(Exception):
+    """A function failed on the server: a key holds what no release of this store writes."""
+
+
+class Functions:
+    """Calls functions of the library and loads it where it is missing."""
+
+    def __init__(self, make_wire: Callable[[], Wire], library: Library, prefix: str) -> None:
+        self.connection = CommandConnection(make_wire, self._load)
+        self.prefix = prefix
+        # Counts connections: what was noted on an earlier one may have been lost with the server.
+        self.epoch = 0
+        self._library = library
+
+    async def call(self, name: str, keys: tuple[str, ...], *arguments: Part) -> Any:
+        """Calls a function.
+
+        Raises:
+            StoreUnavailable: the server cannot be asked.
+            ScriptError: the function failed.
+        """
+        try:
+            return await self.submit(name, keys, *arguments)
+        except ResponseError as error:
+            if _MISSING not in str(error):
+                raise ScriptError(f"{name}: {error}") from error
+        # Somebody has removed the functions, or a failover went to a server that never had them.
+        await self.connection.call("FUNCTION", "LOAD", "REPLACE", self._library.text)
+        return await self.submit(name, keys, *arguments)
+
+    def submit(self, name: str, keys: tuple[str, ...], *arguments: Part) -> asyncio.Future[Any]:
+        """Calls a function now; the answer comes later.
+
+        Raises:
+            StoreUnavailable: there is no connection.
+        """
+        function = self._library.prefix + name
+        return self.connection.submit("FCALL", function, len(keys), *keys, *arguments)
+
+    async def _load(self, wire: Wire) -> None:
+        try:
+            await exchange(wire, "FUNCTION", "LOAD", self._library.text)
+        except ResponseError as error:
+            # The name says what is in it, so one that is there is this very one.
+            if _LOADED_BEFORE not in str(error):
+                raise
+        self.epoch += 1
+
+
+class Sites:
+    """Operations on single sites, each one atomic step on the server.
+
+    Attributes:
+        unreadable: stored values met so far that could not be read.
+    """
+
+    def __init__(
+        self,
+        functions: Functions,
+        clock_setting: Callable[[], str],
+        on_unreadable: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """Makes it.
+
+        Args:
+            clock_setting: how the server's clock is shifted; for tests.
+            on_unreadable: told the site and the job of a value that could not be read.
+        """
+        self.functions = functions
+        self.clock_setting = clock_setting
+        self.unreadable = 0
+        self._on_unreadable = on_unreadable
+        self._registered: set[str] = set()
+        self._epoch = 0
+        self._due_key = f"{functions.prefix}{{sites}}:due"
+        self._versions_key = f"{functions.prefix}{{sites}}:versions"
+
+    def base(self, tag: str) -> str:
+        """What all keys of a site begin with."""
+        return f"{self.functions.prefix}{{{tag}}}:"
+
+    async def ask(self, site_id: str, name: str, *arguments: Part) -> Any:
+        """Performs an operation on a site.
+
+        Raises:
+            StoreUnavailable: the server cannot be asked.
+            ScriptError: the operation failed.
+        """
+        return await self._ask(site_tag(site_id), site_id, name, arguments)
+
+    async def ask_tag(self, tag: str, name: str, *arguments: Part) -> Any:
+        """Performs an operation on the site that a lease leads to; see `ask`."""
+        return await self._ask(tag, _BY_LEASE, name, arguments)
+
+    async def sweep(self, site_id: str) -> tuple[list[str], list[str]]:
+        """Lets time pass at a site; the ids of jobs put back to the queue and of jobs gone."""
+        requeued: list[str] = []
+        ended: list[str] = []
+        again = True
+        while again:
+            again, answer = await self._once(site_tag(site_id), site_id, "sweep", ())
+            requeued += [job_id.decode() for job_id in answer[0]]
+            ended += [job_id.decode() for job_id in answer[1]]
+        return requeued, ended
+
+    async def register(self, site_id: str) -> None:
+        """Makes a site known before anything is written for it, so that its clocks are watched."""
+        if self._epoch != self.functions.epoch:
+            self._epoch = self.functions.epoch
+            self._registered.clear()
+        if site_id not in self._registered:
+            await self.functions.connection.call("ZADD", self._due_key, "NX", 0, site_id)
+            self._registered.add(site_id)
+
+    async def due(self) -> tuple[int, list[str], tuple[str, int] | None]:
+        """The instant, the sites that may be due, and the earliest instant noted with its site."""
+        now_ms, due, first = await self.functions.call("due_sites", (self._due_key,), self.clock_setting())
+        earliest = (first[0].decode(), int(float(first[1]))) if first else None
+        return now_ms, [site_id.decode() for site_id in due], earliest
+
+    async def everywhere(self) -> list[str]:
+        """Every site that was ever known, in order."""
+        found = await self.functions.connection.call("ZRANGE", self._due_key, 0, -1)
+        return sorted(site_id.decode() for site_id in found)
+
+    def note_unreadable(self, site_id: str, job_id: str) -> None:
+        """Counts a value that could not be read and was skipped."""
+        self.unreadable += 1
+        _logger.warning("a stored job could not be read and is skipped")
+        if self._on_unreadable is not None:
+            self._on_unreadable(site_id, job_id)
+
+    async def _ask(self, tag: str, site_id: str, name: str, arguments: tuple[Part, ...]) -> Any:
+        again = True
+        answer: Any = None
+        while again:
+            again, answer = await self._once(tag, site_id, name, arguments)
+        return answer
+
+    async def _once(self, tag: str, site_id: str, name: str, arguments: tuple[Part, ...]) -> tuple[bool, Any]:
+        setting = self.clock_setting()
+        again, notes, answer = await self.functions.call(
+            name, (self.base(tag),), setting, site_id, *arguments
+        )
+        if notes:
+            self._take_notes(site_id, notes)
+        return bool(again), answer
+
+    def _take_notes(self, site_id: str, notes: Any) -> None:
+        hint, version, unreadable, noted_id = notes
+        site_id = site_id or noted_id.decode()
+        for job_id in unreadable:
+            self.note_unreadable(site_id, job_id.decode(errors="replace"))
+        if hint is None:
+            return
+        keys = (self._due_key, self._versions_key)
+        # Not waited for: commands keep their order, and a hint that is lost is found by the next
+        # visit to all sites.
+        try:
+            noted = self.functions.submit("note_site", keys, site_id, version, hint)
+        except StoreUnavailable:
+            return
+        noted.add_done_callback(_forgive)
+
+
+def _forgive(noted: asyncio.Future[Any]) -> None:
+    error = None if noted.cancelled() else noted.exception()
+    if error is not None and not isinstance(error, StoreUnavailable):
+        _logger.warning("the next instant of a site could not be noted: %s", error)

@@ -1,0 +1,140 @@
+"""Which sites a device serves, and what the relay's directory can change about that."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from relay_service.client.keys import Keys
+from relay_service.client.pins import PinError, SitePins
+from relay_service.client.succession import SuccessionLink, sign_link
+from relay_service.client.wire import identity_to_proto, timestamp_of
+from sealwork.relay.v1 import daemon_plane_pb2
+from service_common.clocks import ManualClock
+
+START_MS = 1_700_000_000_000
+WEEK_MS = 604_800_000
+A, B, C = (Keys(bytes([n]) * 32, bytes([n + 1]) * 32, 1) for n in (1, 3, 5))
+
+
+def pins(*keys: Keys, trust: bool = False) -> tuple[SitePins, ManualClock]:
+    clock = ManualClock(START_MS)
+    return SitePins([each.public for each in keys], clock, trust_directory=trust), clock
+
+
+def entry(
+    keys: Keys, *links: SuccessionLink, until_ms: int = 0, **changes: Any
+) -> daemon_plane_pb2.ConsentedSite:
+    succeeds = [{"identity": identity_to_proto(link.identity), "signature": link.signature} for link in links]
+    return daemon_plane_pb2.ConsentedSite(
+        **{
+            "key_id": keys.key_id,
+            "identity": identity_to_proto(keys.public),
+            "succeeds": succeeds,
+            "retiring_until_time": timestamp_of(until_ms),
+            **changes,
+        }
+    )
+
+
+def directory(*sites: daemon_plane_pb2.ConsentedSite) -> daemon_plane_pb2.SiteDirectory:
+    return daemon_plane_pb2.SiteDirectory(sites=sites)
+
+
+def test_only_what_is_pinned_may_sign() -> None:
+    known, _ = pins(A, B)
+
+    assert known.get(A.key_id) == A.public
+    assert known.get(C.key_id) is None
+    assert sorted(known) == sorted([A.key_id, B.key_id])
+
+
+def test_an_identity_that_does_not_verify_cannot_be_pinned() -> None:
+    with pytest.raises(PinError):
+        SitePins({A.key_id: replace(A.public, encryption=B.public.encryption)}, ManualClock())
+
+
+def test_a_stranger_in_the_directory_is_not_pinned() -> None:
+    known, _ = pins(A)
+
+    assert known.adopt(directory(entry(A), entry(B))) == frozenset()
+    assert known.get(B.key_id) is None
+
+
+def test_a_directory_that_is_trusted_pins_strangers_that_verify() -> None:
+    known, _ = pins(trust=True)
+    forged = replace(B.public, encryption=A.public.encryption)
+    known.adopt(directory(entry(A), entry(B, identity=identity_to_proto(forged)), entry(C, key_id=B.key_id)))
+
+    assert list(known) == [A.key_id]
+
+
+def test_bytes_under_a_pinned_key_id_never_change() -> None:
+    known, _ = pins(A, trust=True)
+    other = Keys(A.identity_seed, B.encryption_secret, 1)
+    assert other.key_id == A.key_id
+    gone = known.adopt(directory(entry(other)))
+
+    assert gone == frozenset()
+    assert known.get(A.key_id) == A.public
+
+
+def test_a_site_that_is_absent_is_pinned_no_longer_and_comes_back_as_it_was() -> None:
+    known, _ = pins(A, B)
+    assert known.adopt(directory(entry(A))) == {B.key_id}
+    assert known.get(B.key_id) is None
+    known.adopt(directory(entry(A), entry(B)))
+
+    assert known.get(B.key_id) == B.public
+
+
+def test_an_empty_directory_changes_nothing() -> None:
+    known, _ = pins(A)
+
+    assert known.adopt(directory()) == frozenset()
+    assert known.get(A.key_id) == A.public
+
+
+def test_a_paused_site_keeps_its_pin() -> None:
+    known, _ = pins(A)
+    known.adopt(directory(entry(A, awaiting_consent=True)))
+
+    assert known.get(A.key_id) == A.public
+
+
+def test_a_successor_is_adopted_and_the_old_key_retires() -> None:
+    known, clock = pins(A)
+    until_ms = START_MS + 1_000
+    assert known.adopt(directory(entry(B, sign_link(A, B.key_id), until_ms=until_ms))) == frozenset()
+    assert known.get(B.key_id) == B.public
+    assert known.get(A.key_id) == A.public
+    clock.advance(999)
+    assert known.get(A.key_id) == A.public
+    clock.advance(1)
+    assert known.get(A.key_id) is None
+
+
+def test_an_old_key_is_believed_for_a_week_at_most() -> None:
+    known, clock = pins(A)
+    known.adopt(directory(entry(B, sign_link(A, B.key_id), until_ms=START_MS + 10 * WEEK_MS)))
+    clock.advance(WEEK_MS - 1)
+    assert known.get(A.key_id) == A.public
+    clock.advance(1)
+    assert known.get(A.key_id) is None
+
+
+def test_a_chain_leads_to_a_known_key_over_unknown_ones() -> None:
+    known, _ = pins(A)
+    known.adopt(directory(entry(C, sign_link(A, B.key_id), sign_link(B, C.key_id))))
+
+    assert known.get(C.key_id) == C.public
+    assert known.get(B.key_id) is None
+
+
+@pytest.mark.parametrize("trust", [True, False])
+def test_a_broken_chain_pins_nobody(trust: bool) -> None:
+    known, _ = pins(A, trust=trust)
+    link = sign_link(A, C.key_id)
+    known.adopt(directory(entry(A), entry(B, SuccessionLink(A.public, link.signature))))
+
+    assert list(known) == [A.key_id]

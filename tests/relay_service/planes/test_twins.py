@@ -1,0 +1,143 @@
+"""A call on a stream is answered as its unary twin is, and does the same, whatever the state."""
+
+from typing import Any
+
+import grpc
+import pytest
+
+from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_plane_pb2
+from tests.relay_service.planes.scene import (
+    DONE,
+    HELD,
+    SEALED,
+    claim,
+    complete,
+    enqueue,
+    release,
+    scene,
+    seal,
+    stub,
+)
+from tests.relay_service.planes.twins import TWINS, ask_on_stream
+from tests.relay_service.raw_client import RawParty, Refusal, row
+from tests.relay_service.relay_fixture import RelayUnderTest, keys_of
+
+Ref = job_pb2.LeaseRef
+UNKNOWN = Ref(job_id="unknown", lease_id="unknown")
+STALE = Ref(job_id="held", lease_id="lease-0")
+CANCELLED = Ref(job_id="cancelled", lease_id="lease-5")
+SOMEONE_ELSES = Ref(job_id="others", lease_id="lease-4")
+Ack = site_plane_pb2.AckResultsRequest
+Fetch = daemon_plane_pb2.FetchPayloadRequest
+
+FOREIGN = stub(id="foreign", site=keys_of("other").key_id)
+MIXED = site_plane_pb2.EnqueueJobsRequest(
+    stubs=[stub(id="fresh"), stub(id="held"), stub(id="", kind="k"), FOREIGN]
+)
+# Method, request, and what comes of it: the answer's own words or the reason of the refusal.
+CASES: list[tuple[str, Any, str]] = [
+    ("EnqueueJob", enqueue(id="fresh"), "state: JOB_STATE_QUEUED created: true"),
+    ("EnqueueJob", enqueue(id="held", kind="other"), "state: JOB_STATE_AWAITING_PAYLOAD"),
+    ("EnqueueJob", enqueue(id="done"), "state: JOB_STATE_DONE"),
+    ("EnqueueJob", site_plane_pb2.EnqueueJobRequest(stub=FOREIGN), "STUB_SITE_MISMATCH"),
+    ("EnqueueJobs", MIXED, "created: true"),
+    ("GetJob", site_plane_pb2.GetJobRequest(job_id="queued"), "state: JOB_STATE_QUEUED"),
+    ("GetJob", site_plane_pb2.GetJobRequest(job_id="held"), 'lease_id: "lease-1"'),
+    ("GetJob", site_plane_pb2.GetJobRequest(job_id="done"), "disposition: DISPOSITION_OK"),
+    ("GetJob", site_plane_pb2.GetJobRequest(job_id="unknown"), "JOB_NOT_FOUND"),
+    ("CancelJob", site_plane_pb2.CancelJobRequest(job_id="queued"), "cancelled: true"),
+    ("CancelJob", site_plane_pb2.CancelJobRequest(job_id="held"), "cancelled: true"),
+    ("CancelJob", site_plane_pb2.CancelJobRequest(job_id="done"), "cancelled: true"),
+    ("CancelJob", site_plane_pb2.CancelJobRequest(job_id="unknown"), ""),
+    ("SealPayload", seal(), "state: JOB_STATE_READY"),
+    ("SealPayload", seal("sealed", "lease-2"), "state: JOB_STATE_READY"),
+    ("SealPayload", seal("sealed", "lease-2", ciphertext=b"another"), "NOT_AWAITING_PAYLOAD"),
+    ("SealPayload", seal("done", "lease-3"), "NOT_AWAITING_PAYLOAD"),
+    ("SealPayload", seal("queued"), "STALE_LEASE"),
+    ("SealPayload", seal("held", "lease-0"), "STALE_LEASE"),
+    ("SealPayload", seal("unknown"), "JOB_NOT_FOUND"),
+    ("SealPayload", seal("cancelled", "lease-5"), "JOB_CANCELLED"),
+    ("SealPayload", seal("held", sender_key_id=keys_of("other").key_id), "ENVELOPE_MISDIRECTED"),
+    ("GetResult", site_plane_pb2.GetResultRequest(job_id="done"), 'runner_owner: "alice"'),
+    ("GetResult", site_plane_pb2.GetResultRequest(job_id="held"), "RESULT_NOT_READY"),
+    ("GetResult", site_plane_pb2.GetResultRequest(job_id="unknown"), "JOB_NOT_FOUND"),
+    ("AckResults", Ack(job_ids=["unknown", "done", "held"]), 'settled_ids: "done"'),
+    ("AckResults", Ack(notice_ids=["unknown"]), ""),
+    ("FetchPayload", Fetch(lease=SEALED), 'ciphertext: "sealed payload"'),
+    ("FetchPayload", Fetch(lease=HELD), "PAYLOAD_NOT_SEALED"),
+    ("FetchPayload", Fetch(lease=DONE), "JOB_FINISHED"),
+    ("FetchPayload", Fetch(lease=STALE), "STALE_LEASE"),
+    ("FetchPayload", Fetch(lease=UNKNOWN), "JOB_NOT_FOUND"),
+    ("FetchPayload", Fetch(lease=SOMEONE_ELSES), "NOT_LEASE_HOLDER"),
+    ("FetchPayload", Fetch(lease=CANCELLED), "JOB_CANCELLED"),
+    ("CompleteJob", complete(HELD), "accepted: true"),
+    ("CompleteJob", complete(SEALED, job_pb2.DISPOSITION_ERROR), "accepted: true"),
+    ("CompleteJob", complete(DONE, ciphertext=b"another"), "duplicate: true"),
+    ("CompleteJob", complete(STALE), "STALE_LEASE"),
+    ("CompleteJob", complete(UNKNOWN), "JOB_NOT_FOUND"),
+    ("CompleteJob", complete(SOMEONE_ELSES), "NOT_LEASE_HOLDER"),
+    ("CompleteJob", complete(HELD, recipient_key_id=keys_of("other").key_id), "ENVELOPE_MISDIRECTED"),
+    ("ReleaseLeases", release(UNKNOWN, HELD, DONE, STALE), 'job_ids: "held"'),
+    ("ReleaseLeases", release(HELD, reason=daemon_plane_pb2.RELEASE_REASON_REFUSED), 'job_ids: "held"'),
+    (
+        "ReleaseLeases",
+        release(SEALED, reason=daemon_plane_pb2.RELEASE_REASON_BAD_ENVELOPE),
+        'job_ids: "sealed"',
+    ),
+    ("ReleaseLeases", release(SOMEONE_ELSES), ""),
+]
+
+
+def party(relay: RelayUnderTest, method: str) -> RawParty:
+    return relay.daemon() if method in {"FetchPayload", "CompleteJob", "ReleaseLeases"} else relay.site()
+
+
+async def prepare(relay: RelayUnderTest) -> None:
+    """Adds a job that bob's device holds, and one that was withdrawn from runner-1."""
+    chat = claim(matrix=[row("llm.chat")])
+    for job_id, owner, runner_id in (("others", "bob", "runner-b"), ("cancelled", "alice", "runner-1")):
+        await relay.enqueue(job_id, owner=owner, kind="llm.chat")
+        chat.request_id = job_id
+        (granted,) = (await relay.daemon(runner_id).call("ClaimJobs", chat)).granted
+        assert granted.stub.id == job_id
+    await relay.cancel("cancelled")
+
+
+async def by_call(method: str, request: Any) -> tuple[Any, str]:
+    async with scene() as relay:
+        await prepare(relay)
+        caller = party(relay, method)
+        try:
+            answer: Any = await caller.call(method, request)
+        except grpc.aio.AioRpcError as error:
+            answer = Refusal.of_call(error.code(), error.trailing_metadata())
+        return answer, await relay.dump()
+
+
+async def on_stream(method: str, request: Any) -> tuple[Any, str]:
+    async with scene() as relay:
+        await prepare(relay)
+        caller = party(relay, method)
+        held = {"inventory": {"leases": [HELD, SEALED, CANCELLED]}}
+        stream = await caller.connect(limit=0, **(held if caller.service.startswith("Daemon") else {}))
+        reply = await ask_on_stream(stream, method, request)
+        outcome = reply.WhichOneof("outcome")
+        answer = Refusal.of_status(reply.error) if outcome == "error" else getattr(reply, TWINS[method])
+        return answer, await relay.dump()
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "expected"), CASES, ids=[f"{case[0]}-{case[2] or 'empty'}" for case in CASES]
+)
+async def test_twins_answer_alike_and_do_the_same(method: str, request_: Any, expected: str) -> None:
+    called, after_call = await by_call(method, request_)
+    asked, after_asking = await on_stream(method, request_)
+    assert asked == called
+    assert after_asking == after_call
+    text = called.reason if isinstance(called, Refusal) else str(called).replace("\n", " ")
+    assert expected in text
+    assert bool(expected) == bool(text)
+
+
+def test_every_twin_is_tried_with_and_without_success() -> None:
+    assert {case[0] for case in CASES} == set(TWINS)

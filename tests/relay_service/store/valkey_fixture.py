@@ -1,0 +1,141 @@
+"""Valkey servers for tests, and what the contract needs of a store on one."""
+
+import asyncio
+import os
+import socket
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from relay_service.core.quotas import Quotas
+from relay_service.store.contract import CONTRACT_QUOTAS
+
+try:
+    from valkey import Valkey
+    from valkey.exceptions import ValkeyError
+
+    from relay_service.store.embedded_valkey import find_program
+    from relay_service.store.valkey import ValkeyRoutingStore
+    from relay_service.store.valkey_names import site_tag
+
+    MISSING = ""
+except ImportError as error:
+    MISSING = f"the extra 'valkey' is not installed: {error}"
+
+
+def require_valkey() -> None:
+    """Skips what needs the extra where it is not installed; with CI=true that fails."""
+    if MISSING and os.environ.get("CI") == "true":
+        pytest.fail(MISSING, pytrace=False)
+    if MISSING:
+        pytest.skip(MISSING)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class TcpServer:
+    """A server on a loopback port with an append-only file.
+
+    It runs as a cluster of one, which refuses whatever touches two hash slots in one step.
+    """
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"valkey://127.0.0.1:{self.port}"
+
+    @property
+    def client(self) -> "Valkey":
+        return Valkey.from_url(self.url, socket_timeout=10)
+
+    def start(self) -> None:
+        """Starts it and returns when it serves."""
+        options = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "dir": str(self.folder),
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "cluster-enabled": "yes",
+            "cluster-port": str(free_port()),
+            "logfile": str(self.folder / "log"),
+        }
+        arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+        self.process = subprocess.Popen([str(find_program()), *arguments], stdout=subprocess.DEVNULL)
+        try:
+            self._wait_until_it_serves()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_it_serves(self) -> None:
+        assert self.process is not None
+        with self.client as client:
+            while self.process.poll() is None:
+                try:
+                    if b"cluster_slots_assigned:0" in client.execute_command("CLUSTER", "INFO"):
+                        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+                    client.set("{ready}", 1)
+                    return
+                except ValkeyError:
+                    continue
+        raise AssertionError((self.folder / "log").read_text())
+
+    def kill(self) -> None:
+        """Ends it without a chance to write anything."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait()
+
+
+@dataclass
+class ValkeyHarness:
+    """A store on a server, with a clock that can be moved on."""
+
+    url: str
+    quotas: Quotas = CONTRACT_QUOTAS
+    ahead_ms: int = 0
+    store: "ValkeyRoutingStore" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = ValkeyRoutingStore(
+            self.url, quotas=self.quotas, clock_setting=lambda: f"+{self.ahead_ms}" if self.ahead_ms else ""
+        )
+
+    async def advance(self, milliseconds: int) -> None:
+        self.ahead_ms += milliseconds
+
+    async def delivered(self) -> None:
+        await self.store.delivered()
+
+    async def spoil_stub(self, site_id: str, job_id: str) -> bool:
+        with Valkey.from_url(self.url) as client:
+            client.hset(f"sealwork:{{{site_tag(site_id)}}}:jobs", job_id, b"\xff{not a record")
+        return True
+
+
+def empty(url: str) -> None:
+    with Valkey.from_url(url) as client:
+        client.flushall()
+
+
+async def until(condition: "asyncio.Event", seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        await condition.wait()
