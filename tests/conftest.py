@@ -1,5 +1,6 @@
 """Fixtures for all tests, and the rule for servers that may not be installed."""
 
+import logging
 import os
 import shutil
 import tempfile
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 if TYPE_CHECKING:
     from service_common.clocks import ManualClock
@@ -62,3 +64,17 @@ def tmp_unix_socket() -> Iterator[Path]:
     """A path for a Unix socket. Not below `tmp_path`: the kernel takes 107 bytes at most."""
     with tempfile.TemporaryDirectory(prefix="socket-") as folder:
         yield Path(folder) / "s"
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """Commands that run within a test set up the logs of the whole process; the next test starts afresh."""
+    configuration = structlog.get_config()
+    root, client = logging.getLogger(), logging.getLogger("sealwork")
+    levels = root.level, client.level
+    handlers = list(root.handlers), list(client.handlers)
+    yield
+    structlog.configure(**configuration)
+    root.setLevel(levels[0])
+    client.setLevel(levels[1])
+    root.handlers[:], client.handlers[:] = handlers

@@ -129,5 +129,6 @@ def announced_address(line: str) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Without settings of a relay that the person who runs the bench may have."""
-    return {name: value for name, value in variables.items() if not name.startswith(PREFIX)}
+    """What this process was given, without a person's settings of a relay, and the code that runs here."""
+    kept = {name: value for name, value in variables.items() if not name.startswith(PREFIX)}
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -9,6 +9,9 @@ BEGINS: Final = 3
 SPACING_SECONDS: Final = 30.0
 MEMORY_SECONDS: Final = 600.0
 
+# Almost every job is begun once; a device that does many a second need not remember them all.
+_MOST_JOBS: Final = 10_000
+
 
 @dataclass(slots=True)
 class _Begins:
@@ -57,6 +60,8 @@ class Breaker:
         known = self._jobs.get((site, job_id))
         if known is None:
             self._jobs[(site, job_id)] = _Begins(now)
+            if len(self._jobs) > _MOST_JOBS:
+                self._jobs.popitem(last=False)
             return 0.0
         if known.count >= self._most:
             return None

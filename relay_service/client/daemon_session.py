@@ -7,7 +7,7 @@ from typing import Any, Final
 from relay_service.client.daemon_desk import JobDesk
 from relay_service.client.daemon_renewals import Renewals, parts_of
 from relay_service.client.errors import RelayError
-from relay_service.client.software import CLIENT_NAME, PROTOCOL_VERSION, client_version
+from relay_service.client.software import CLIENT_NAME, PROTOCOL_VERSION, client_version, heed_welcome
 from relay_service.client.wire import AUDIENCES, capability_to_proto
 from relay_service.core.model import Capability, WithheldKind
 from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
@@ -120,6 +120,7 @@ class DaemonSession:
     # -- what the relay says ------------------------------------------------------------
 
     def opened(self, stream: ClientStream) -> None:
+        heed_welcome(stream.welcome, self._clock.now_ms())
         self._stream = stream
         self._grants = 0
         self._send_inventory(stream, self._rest_of_inventory)

@@ -7,8 +7,6 @@ from random import Random
 from types import TracebackType
 from typing import Final, Literal, Self
 
-import grpc
-
 from relay_service.client.calls import (
     ACK_RESULTS,
     CANCEL_JOB,
@@ -26,6 +24,7 @@ from relay_service.client.site_catch_up import CatchUp
 from relay_service.client.site_envelopes import JobResult, SiteEnvelopes, Trust
 from relay_service.client.site_inbox import InboxReader
 from relay_service.client.site_jobs import JobHandle, JobTable, SiteJob, make_stub, plaintext_of
+from relay_service.client.site_listening import Listening
 from relay_service.client.site_notices import NoticeDesk, OnOrphan
 from relay_service.client.site_session import SITE_SESSION, SiteSession
 from relay_service.client.site_settlement import Settlement
@@ -33,7 +32,6 @@ from relay_service.core.model import Audience
 from sealwork.relay.v1 import job_pb2, site_plane_pb2
 from service_common.clocks import Clock, SystemClock
 from service_common.deadlines import within
-from service_common.errors import ServiceError
 from service_common.session_client import SessionClient
 
 __all__ = ["JobHandle", "JobResult", "Site"]
@@ -97,13 +95,12 @@ class Site:
         self._clock = clock or SystemClock()
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
         self._keys = keys
-        self._streams = streams
         self._acknowledge = acknowledge
         self._connect_timeout = connect_timeout
         self._jobs = JobTable()
         signer = RequestSigner(site_id, keys.signer, self._clock)
         self._unary = Calls(connection.calls_channel, signer, clock=self._clock, random=self._random)
-        handler = SiteSession(site_id, uuid.uuid4().hex, self._notice, self._gap, self._fail_all)
+        handler = SiteSession(site_id, uuid.uuid4().hex, self._notice, self._gap, self._fail_all, self._clock)
         self._session = SessionClient(
             SITE_SESSION,
             handler,
@@ -119,11 +116,14 @@ class Site:
         self._desk = NoticeDesk(self._jobs, self._envelopes, self._calls, self._settlement, on_orphan)
         self._inbox = InboxReader(self._unary, self._notice, clock=self._clock, random=self._random)
         self._catch_up = CatchUp(self._jobs, self._inbox, self._calls, self._clock)
+        self._listening = Listening(
+            self._session, self._inbox, self._calls, self._clock, streams=streams, on_refused=self._fail_all
+        )
         self._refusal: RelayError | None = None
 
     async def __aenter__(self) -> Self:
         try:
-            await self._start()
+            await self._listening.start(self._connect_timeout)
         except BaseException:
             await self._stop()
             raise
@@ -233,22 +233,6 @@ class Site:
 
     # -- starting and stopping ----------------------------------------------------------
 
-    async def _start(self) -> None:
-        if not self._streams:
-            self._calls.spawn(self._follow_inbox())
-            return
-        self._session.start(at_once=True)
-        if self._connect_timeout is None:
-            await self._session.opened()
-            return
-        try:
-            await within(self._clock, self._connect_timeout, self._session.opened())
-        except TimeoutError:
-            text = f"no session within {self._connect_timeout:g} seconds"
-            raise RelayError(
-                self._session.failure or ServiceError(grpc.StatusCode.UNAVAILABLE, "", text)
-            ) from None
-
     async def _stop(self) -> None:
         try:
             await self._session.close("the site is closed")
@@ -256,12 +240,6 @@ class Site:
             await self._calls.close()
             for job in self._jobs:
                 job.fail(SiteClosedError(job.stub.id))
-
-    async def _follow_inbox(self) -> None:
-        try:
-            await self._inbox.follow()
-        except RelayError as error:
-            self._fail_all(error)
 
     # -- jobs ---------------------------------------------------------------------------
 

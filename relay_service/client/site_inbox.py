@@ -51,8 +51,8 @@ class InboxReader:
                 return
             token = page.next_page_token
 
-    async def follow(self) -> None:
-        """Read for ever, each call waiting for something new.
+    async def follow(self, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Read for as long as it is wanted, each call waiting for something new.
 
         What could not be handled at first, such as a payload that did not arrive, is met again when the inbox
         is read from its start, every half minute.
@@ -62,7 +62,7 @@ class InboxReader:
         """
         token = ""
         started = self._clock.monotonic()
-        while True:
+        while wanted():
             try:
                 page = await self._page(token, wait_seconds=_WAIT_SECONDS)
             except RelayError as error:

@@ -12,7 +12,7 @@ from relay_service.core.identity import PublicIdentity
 from relay_service.core.model import Audience
 from sealwork.relay.v1 import job_pb2
 
-_REMEMBERED: Final = 4_096
+_REMEMBERED: Final = 16_384
 
 
 class SiteJob:

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from relay_service.client.errors import RelayError
-from relay_service.client.software import CLIENT_NAME, PROTOCOL_VERSION, client_version
+from relay_service.client.software import CLIENT_NAME, PROTOCOL_VERSION, client_version, heed_welcome
 from sealwork.relay.v1 import site_plane_pb2
 from sealwork.session.v1 import session_pb2
+from service_common.clocks import Clock
 from service_common.errors import ServiceError
 from service_common.session_client import ClientStream, Hello, SessionPlane, StreamEnd
 
@@ -36,6 +37,7 @@ class SiteSession:
         on_notice: Callable[[site_plane_pb2.SiteNotice], None],
         on_gap: Callable[[], None],
         on_refused: Callable[[RelayError], None],
+        clock: Clock,
     ) -> None:
         """Prepare.
 
@@ -45,7 +47,9 @@ class SiteSession:
             on_notice: Handles a notice.
             on_gap: Something may have been missed: a stream was lost before, or notices were dropped.
             on_refused: There will be no stream any more.
+            clock: Compared with the relay's.
         """
+        self._clock = clock
         self._site_id = site_id
         self._process_id = process_id
         self._on_notice = on_notice
@@ -70,6 +74,7 @@ class SiteSession:
         return Hello(hello.SerializeToString(), self._window)
 
     def opened(self, stream: ClientStream) -> None:
+        heed_welcome(stream.welcome, self._clock.now_ms())
         self._stream = stream
         self._received = 0
         self._offered = self._window

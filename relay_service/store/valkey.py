@@ -28,7 +28,7 @@ from relay_service.core.model import (
 )
 from relay_service.core.quotas import Quotas
 from relay_service.store.base import ClaimRequest, Completed, Enqueued, Listener, TooLate
-from relay_service.store.valkey_changes import Subscription
+from relay_service.store.valkey_changes import Listeners, Subscription
 from relay_service.store.valkey_claims import Claims
 from relay_service.store.valkey_envelopes import Envelopes
 from relay_service.store.valkey_holders import Holders
@@ -92,11 +92,12 @@ class ValkeyRoutingStore:
             ValueError: the address or the prefix cannot be used.
         """
         make_wire = wires(url)
-        functions = Functions(make_wire, build_library(quotas), check_prefix(prefix))
+        functions = Functions(make_wire, build_library(quotas), check_prefix(prefix), on_gap)
         self._connection = functions.connection
         self._functions = functions
-        self._subscription = Subscription(make_wire, f"{prefix}changes", on_gap)
-        self._sites = Sites(functions, clock_setting, on_unreadable)
+        self._listeners = Listeners()
+        self._subscription = Subscription(make_wire, f"{prefix}changes", self._listeners, on_gap)
+        self._sites = Sites(functions, self._listeners, clock_setting, on_unreadable)
         self._runners = Runners(self._sites)
         self._envelopes = Envelopes(self._sites)
         self._readers = Readers(self._sites, self._envelopes)
@@ -257,9 +258,10 @@ class ValkeyRoutingStore:
         return await self.now()
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        return self._subscription.listen(listener)
+        return self._listeners.listen(listener)
 
     async def close(self) -> None:
+        self._listeners.clear()
         await self._subscription.close()
         await self._connection.close()
 

@@ -29,22 +29,66 @@ from relay_service.store.valkey_wire import FAILURES, Wire, command
 
 _QUIET_SECONDS = 15.0
 _CLOSING_SECONDS = 1.0
-# No change is a text; a marker that comes back has overtaken nothing.
-_MARKER_CHARACTERS = 16
+_ORIGIN_BYTES = 8
 
 _logger = logging.getLogger(__name__)
 
 
+class Listeners:
+    """Who is told of changes, and how this store recognises its own among those of all."""
+
+    def __init__(self) -> None:
+        self.origin = secrets.token_hex(_ORIGIN_BYTES)
+        self._own = f'["{self.origin}",'.encode()
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Calls `listener` for every change, in order; the answer ends that."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    def clear(self) -> None:
+        self._listeners.clear()
+
+    def is_own(self, text: bytes) -> bool:
+        """Whether this store has made these changes, so that the reply has told of them already."""
+        return text.startswith(self._own)
+
+    def tell(self, text: bytes) -> None:
+        """Tells the listeners; a listener that fails harms nobody else."""
+        try:
+            _, site_id, words = orjson.loads(text)
+            changes = [change for word in words if (change := change_from(site_id, word)) is not None]
+        except (ValueError, LookupError, TypeError):
+            _logger.warning("an announcement of the store could not be read")
+            return
+        for listener in tuple(self._listeners):
+            for change in changes:
+                try:
+                    listener(change)
+                except Exception:
+                    _logger.exception("a listener of the store failed")
+
+
 class Subscription:
-    """Hears every change that any replica makes, its own among them."""
+    """Hears the changes that other replicas make."""
 
     def __init__(
-        self, make_wire: Callable[[], Wire], channel: str, on_gap: Callable[[], None] | None = None
+        self,
+        make_wire: Callable[[], Wire],
+        channel: str,
+        listeners: Listeners,
+        on_gap: Callable[[], None] | None = None,
     ) -> None:
         self._make_wire = make_wire
         self._channel = channel
+        self._listeners = listeners
         self._on_gap = on_gap
-        self._listeners: list[Listener] = []
         self._markers: dict[str, asyncio.Future[None]] = {}
         self._heard_before = False
         self._subscribed = asyncio.Event()
@@ -66,35 +110,25 @@ class Subscription:
             raise StoreUnavailable("no subscription at the server") from None
 
     async def close(self) -> None:
-        """Ends the subscription and forgets the listeners."""
-        self._listeners.clear()
+        """Ends the subscription."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
             self._keeper = None
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Calls `listener` for every change, in order; the answer ends that."""
-        self._listeners.append(listener)
-
-        def stop() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return stop
-
     async def delivered(self, connection: CommandConnection, seconds: float = 5.0) -> None:
-        """Returns when all changes that were made before have reached the listeners.
+        """Returns when all changes that other stores made before have reached the listeners.
 
         Raises:
             StoreUnavailable: the server cannot be asked, or there is no subscription.
         """
-        marker = secrets.token_hex(_MARKER_CHARACTERS // 2)
+        # Other stores take it for an announcement of a later release, and skip it.
+        marker = f'["{self._listeners.origin}","{secrets.token_hex(_ORIGIN_BYTES)}",[]]'
         returned = self._markers[marker] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(seconds):
                 await self._subscribed.wait()
-                await connection.call("PUBLISH", self._channel, orjson.dumps(marker))
+                await connection.call("PUBLISH", self._channel, marker)
                 await returned
         except TimeoutError:
             raise StoreUnavailable("the subscription is silent") from None
@@ -140,26 +174,11 @@ class Subscription:
             self._tell(message[2])
 
     def _tell(self, text: bytes) -> None:
-        try:
-            said = orjson.loads(text)
-            if isinstance(said, str):
-                self._mark(said)
-                return
-            changes = [change for word in said[1] if (change := change_from(said[0], word)) is not None]
-        except (ValueError, LookupError, TypeError):
-            _logger.warning("an announcement of the store could not be read")
-            return
-        for listener in tuple(self._listeners):
-            for change in changes:
-                try:
-                    listener(change)
-                except Exception:
-                    _logger.exception("a listener of the store failed")
-
-    def _mark(self, marker: str) -> None:
-        returned = self._markers.get(marker)
-        if returned is not None and not returned.done():
-            returned.set_result(None)
+        marker = self._markers.get(text.decode(errors="replace"))
+        if marker is not None and not marker.done():
+            marker.set_result(None)
+        elif marker is None and not self._listeners.is_own(text):
+            self._listeners.tell(text)
 
 
 def change_from(site_id: str, word: Sequence[Any]) -> Change | None:

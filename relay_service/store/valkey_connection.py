@@ -19,6 +19,7 @@ _LOST: tuple[type[Exception], ...] = (StoreUnavailable, *FAILURES)
 _logger = logging.getLogger(__name__)
 
 Answer = asyncio.Future[Any]
+Observer = Callable[[Any], None]
 
 
 def waiting_seconds(attempt: int) -> float:
@@ -50,8 +51,8 @@ class CommandConnection:
         self._answer_seconds = answer_seconds
         self._wire: Wire | None = None
         self._connected = asyncio.Event()
-        self._unsent: list[tuple[bytes, Answer]] = []
-        self._unanswered: deque[tuple[Answer, float]] = deque()
+        self._unsent: list[tuple[bytes, Answer, Observer | None]] = []
+        self._unanswered: deque[tuple[Answer, Observer | None, float]] = deque()
         self._keeper: asyncio.Task[None] | None = None
         self._sender: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -82,10 +83,14 @@ class CommandConnection:
             self._alarm.cancel()
             self._alarm = None
 
-    def submit(self, *parts: Part) -> Answer:
+    def submit(self, *parts: Part, observer: Observer | None = None) -> Answer:
         """Sends a command; the answer comes later.
 
         Commands are carried out in the order in which they are given here.
+
+        Args:
+            observer: sees the answer before anybody else, in order, and also when the caller has
+                stopped waiting for it.
 
         Raises:
             StoreUnavailable: there is no connection.
@@ -93,7 +98,7 @@ class CommandConnection:
         if self._wire is None:
             raise StoreUnavailable(f"no connection to the server: {self._last_failure}")
         answer = asyncio.get_running_loop().create_future()
-        self._unsent.append((command(*parts), answer))
+        self._unsent.append((command(*parts), answer, observer))
         if self._sender is None:
             # The task begins in the next turn of the loop, when this turn's commands are all here.
             self._sender = asyncio.create_task(self._send())
@@ -149,17 +154,19 @@ class CommandConnection:
     async def _send_batch(self, wire: Wire) -> None:
         batch, self._unsent = self._unsent, []
         now = asyncio.get_running_loop().time()
-        self._unanswered.extend((answer, now) for _, answer in batch)
+        self._unanswered.extend((answer, observer, now) for _, answer, observer in batch)
         if self._alarm is None:
             self._alarm = asyncio.get_running_loop().call_later(self._answer_seconds, self._look)
         try:
-            await wire.send_packed_command([packed for packed, _ in batch], check_health=False)
+            await wire.send_packed_command([packed for packed, _, _ in batch], check_health=False)
         except FAILURES as error:
             # Reading finds out as well, and ends the connection.
             _logger.warning("sending to the store failed: %s", type(error).__name__)
 
     def _settle(self, reply: object) -> None:
-        answer, _ = self._unanswered.popleft()
+        answer, observer, _ = self._unanswered.popleft()
+        if observer is not None and not isinstance(reply, ResponseError):
+            observer(reply)
         if answer.done():
             return
         if isinstance(reply, ResponseError):
@@ -174,7 +181,7 @@ class CommandConnection:
         if not self._unanswered:
             return
         loop = asyncio.get_running_loop()
-        waited = loop.time() - self._unanswered[0][1]
+        waited = loop.time() - self._unanswered[0][2]
         if waited < self._answer_seconds:
             self._alarm = loop.call_later(self._answer_seconds - waited, self._look)
         elif self._patience is not None:
@@ -183,7 +190,7 @@ class CommandConnection:
 
     def _give_up(self) -> None:
         """Whatever waits fails: nobody knows whether it was carried out."""
-        waiting = [answer for answer, _ in self._unanswered] + [answer for _, answer in self._unsent]
+        waiting = [entry[0] for entry in self._unanswered] + [entry[1] for entry in self._unsent]
         self._unanswered.clear()
         self._unsent = []
         for answer in waiting:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from relay_service.store.base import StoreUnavailable
-from relay_service.store.valkey_connection import CommandConnection
+from relay_service.store.valkey_changes import Listeners
+from relay_service.store.valkey_connection import CommandConnection, Observer
 from relay_service.store.valkey_library import Library
 from relay_service.store.valkey_names import site_tag
 from relay_service.store.valkey_wire import Part, ResponseError, Wire, exchange
@@ -26,14 +27,23 @@ class ScriptError(Exception):
 class Functions:
     """Calls functions of the library and loads it where it is missing."""
 
-    def __init__(self, make_wire: Callable[[], Wire], library: Library, prefix: str) -> None:
+    def __init__(
+        self,
+        make_wire: Callable[[], Wire],
+        library: Library,
+        prefix: str,
+        on_gap: Callable[[], None] | None = None,
+    ) -> None:
         self.connection = CommandConnection(make_wire, self._load)
         self.prefix = prefix
         # Counts connections: what was noted on an earlier one may have been lost with the server.
         self.epoch = 0
         self._library = library
+        self._on_gap = on_gap
 
-    async def call(self, name: str, keys: tuple[str, ...], *arguments: Part) -> Any:
+    async def call(
+        self, name: str, keys: tuple[str, ...], *arguments: Part, observer: Observer | None = None
+    ) -> Any:
         """Calls a function.
 
         Raises:
@@ -41,22 +51,24 @@ class Functions:
             ScriptError: the function failed.
         """
         try:
-            return await self.submit(name, keys, *arguments)
+            return await self.submit(name, keys, *arguments, observer=observer)
         except ResponseError as error:
             if _MISSING not in str(error):
                 raise ScriptError(f"{name}: {error}") from error
         # Somebody has removed the functions, or a failover went to a server that never had them.
         await self.connection.call("FUNCTION", "LOAD", "REPLACE", self._library.text)
-        return await self.submit(name, keys, *arguments)
+        return await self.submit(name, keys, *arguments, observer=observer)
 
-    def submit(self, name: str, keys: tuple[str, ...], *arguments: Part) -> asyncio.Future[Any]:
+    def submit(
+        self, name: str, keys: tuple[str, ...], *arguments: Part, observer: Observer | None = None
+    ) -> asyncio.Future[Any]:
         """Calls a function now; the answer comes later.
 
         Raises:
             StoreUnavailable: there is no connection.
         """
         function = self._library.prefix + name
-        return self.connection.submit("FCALL", function, len(keys), *keys, *arguments)
+        return self.connection.submit("FCALL", function, len(keys), *keys, *arguments, observer=observer)
 
     async def _load(self, wire: Wire) -> None:
         try:
@@ -66,6 +78,9 @@ class Functions:
             if _LOADED_BEFORE not in str(error):
                 raise
         self.epoch += 1
+        if self.epoch > 1 and self._on_gap is not None:
+            # Replies that were lost have told nobody of what changed.
+            self._on_gap()
 
 
 class Sites:
@@ -78,6 +93,7 @@ class Sites:
     def __init__(
         self,
         functions: Functions,
+        listeners: Listeners,
         clock_setting: Callable[[], str],
         on_unreadable: Callable[[str, str], None] | None = None,
     ) -> None:
@@ -88,6 +104,7 @@ class Sites:
             on_unreadable: told the site and the job of a value that could not be read.
         """
         self.functions = functions
+        self._listeners = listeners
         self.clock_setting = clock_setting
         self.unreadable = 0
         self._on_unreadable = on_unreadable
@@ -159,24 +176,31 @@ class Sites:
         return answer
 
     async def _once(self, tag: str, site_id: str, name: str, arguments: tuple[Part, ...]) -> tuple[bool, Any]:
-        setting = self.clock_setting()
-        again, notes, answer = await self.functions.call(
-            name, (self.base(tag),), setting, site_id, *arguments
+        keys, origin = (self.base(tag),), self._listeners.origin
+        again, _, answer = await self.functions.call(
+            name, keys, self.clock_setting(), origin, site_id, *arguments, observer=self._take_notes
         )
-        if notes:
-            self._take_notes(site_id, notes)
         return bool(again), answer
 
-    def _take_notes(self, site_id: str, notes: Any) -> None:
-        hint, version, unreadable, noted_id = notes
-        site_id = site_id or noted_id.decode()
+    def _take_notes(self, reply: Any) -> None:
+        if not reply[1]:
+            return
+        noted_id, hint, version, unreadable, published = reply[1]
+        site_id = noted_id.decode()
         for job_id in unreadable:
             self.note_unreadable(site_id, job_id.decode(errors="replace"))
-        if hint is None:
-            return
+        if hint is not None:
+            self._note_hint(site_id, version, hint)
+        if published is not None:
+            self._listeners.tell(published)
+
+    def _note_hint(self, site_id: str, version: int, hint: bytes) -> None:
+        """Passes on when a site is next due.
+
+        Not waited for: commands keep their order, and a hint that is lost is found by the next
+        visit to all sites.
+        """
         keys = (self._due_key, self._versions_key)
-        # Not waited for: commands keep their order, and a hint that is lost is found by the next
-        # visit to all sites.
         try:
             noted = self.functions.submit("note_site", keys, site_id, version, hint)
         except StoreUnavailable:

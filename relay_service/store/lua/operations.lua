@@ -1,23 +1,23 @@
 -- The functions that this library offers.
 --
 -- An operation on a site takes the site's base as its key, and as arguments the setting of the
--- clock, the site's id ('' when only a lease names it) and what its function says. It first lets
--- time pass. Its reply is described at Site.close. The other operations say their keys themselves.
+-- clock, a name of the store that asks, the site's id ('' when only a lease names it) and what its
+-- function says. It first lets time pass. Its reply is described at Site.close. The other operations say their keys themselves.
 
 local function on_site(perform)
   return function(keys, arguments)
-    local site = Site.open(keys[1], arguments[1], arguments[2])
+    local site = Site.open(keys[1], arguments[1], arguments[2], arguments[3])
     if not Lapses.pass(site, {requeued = {}, ended = {}}) then
       return Site.close(site, 1, {})
     end
-    return Site.close(site, 0, perform(site, unpack(arguments, 3)))
+    return Site.close(site, 0, perform(site, unpack(arguments, 4)))
   end
 end
 
 -- Answers: {job ids put back to the queue, job ids that are gone}; the lists of a call that has to
 -- be repeated are not said again by the next.
 local function sweep(keys, arguments)
-  local site = Site.open(keys[1], arguments[1], arguments[2])
+  local site = Site.open(keys[1], arguments[1], arguments[2], arguments[3])
   local swept = {requeued = {}, ended = {}}
   local caught_up = Lapses.pass(site, swept)
   if caught_up then
@@ -29,7 +29,7 @@ end
 
 -- Answers: {next instant or false}, and lets no time pass.
 local function due(keys, arguments)
-  local site = Site.open(keys[1], arguments[1], arguments[2])
+  local site = Site.open(keys[1], arguments[1], arguments[2], arguments[3])
   local instant = Lapses.next_due(site)
   Site.set_hint(site, instant)
   site.announced = true

@@ -33,12 +33,14 @@ end
 
 local Site = {}
 
--- `id` may be empty when the caller knows the site by a lease only.
-function Site.open(base, setting, id)
+-- `id` may be empty when the caller knows the site by a lease only. `origin` names the store that
+-- asks, which hears of its own changes by the reply.
+function Site.open(base, setting, origin, id)
   local micros = Clock.micros()
   local kept = redis.call('HMGET', base .. 'site', 'id', 'tick', 'bytes', 'hint', 'version')
   return {
     base = base,
+    origin = origin,
     id = kept[1] or id,
     known = kept[1] and true,
     micros = micros,
@@ -108,21 +110,30 @@ local function write_counters(site)
   redis.call('HSET', site.base .. 'site', unpack(fields))
 end
 
+-- Publishes what changed, for all other stores of the deployment.
+local function publish(site)
+  if #site.changes == 0 then
+    return false
+  end
+  local text = cjson.encode({site.origin, site.id, site.changes})
+  redis.call('PUBLISH', string.match(site.base, '^[^{]*') .. 'changes', text)
+  return text
+end
+
 -- Writes what is left to write, tells what changed and makes the reply:
 -- {again, notes, result}. `again` is 1 when time has not caught up and the same call is to be
--- repeated. Notes, when there are any: {hint or false, version, ids that could not be read, site id}.
+-- repeated. Notes, when there are any: {site id, hint or false, version, ids that could not be
+-- read, what was published or false}.
 function Site.close(site, again, result)
   if site.least_due and (not site.hint or site.least_due < site.hint) then
     Site.set_hint(site, site.least_due)
   end
   write_counters(site)
-  if #site.changes > 0 then
-    local channel = string.match(site.base, '^[^{]*') .. 'changes'
-    redis.call('PUBLISH', channel, cjson.encode({site.id, site.changes}))
-  end
+  local published = publish(site)
   local notes = false
-  if site.announced or #site.unreadable > 0 then
-    notes = {site.announced and (site.changed.hint or '') or false, site.version, site.unreadable, site.id}
+  if site.announced or published or #site.unreadable > 0 then
+    local hint = site.announced and (site.hint and exact(site.hint) or '') or false
+    notes = {site.id, hint, site.version, site.unreadable, published}
   end
   return {again, notes, result}
 end
