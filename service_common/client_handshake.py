@@ -71,7 +71,13 @@ async def _greet(
     signature = sign_session(signer, plane.method, caller, challenge.challenge.nonce, said.body)
     signed = session_pb2.SignedHello(hello=said.body, signature=signature)
     outbound = OutboundFrames()
-    outbound.add(plane.item(hello=signed).SerializeToString(), control=True)
+    try:
+        outbound.add(plane.item(hello=signed).SerializeToString(), control=True)
+    except ValueError as error:
+        # Another try would say the same.
+        raise ServiceError(
+            grpc.StatusCode.INVALID_ARGUMENT, "PROTOCOL_VIOLATION", f"the hello is too large: {error}"
+        ) from None
     await call.write(outbound.take(ack_seq=0))
     answer, rest = await _awaited(call, "welcome", clock)
     return ClientStream(

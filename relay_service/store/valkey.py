@@ -82,8 +82,8 @@ class ValkeyRoutingStore:
             quotas: the same at all replicas of a deployment.
             prefix: begins every key and names the channel of a deployment; no braces.
             new_secret: the part of a lease id that nobody can guess, never the same twice.
-            clock_setting: for tests only. Empty is the server's time; `+5000` shifts it, and
-                `=1700000000000` replaces it (ms).
+            clock_setting: for tests only. Empty is the server's time; an instant (epoch ms) takes
+                its place.
             on_gap: told when changes may have been missed, so that waiting work is looked for.
             on_unreadable: told the site and the job (either may be empty) of a stored value that
                 could not be read and was skipped.

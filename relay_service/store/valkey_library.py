@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 
 from relay_service.core import limits
@@ -42,6 +43,7 @@ class Library:
     prefix: str
 
 
+@lru_cache(maxsize=4)
 def build_library(quotas: Quotas) -> Library:
     """Puts the library together for a deployment with these quotas."""
     folder = files("relay_service.store") / "lua"

@@ -31,8 +31,7 @@ from tests.relay_service.raw_client import KIND, RawDaemon, RawOperator, RawSite
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
-# TODO
-READY = r"(127\.0\.0\.1:\d+)"
+READY = r'"address":"(127\.0\.0\.1:\d+)"'
 
 
 def keys_of(name: str) -> Keys:
@@ -224,15 +223,21 @@ async def serving(
 
 @asynccontextmanager
 async def relay_process(
-    folder: Path, *flags: str, projection: Projection = PROJECTION
+    folder: Path,
+    *flags: str,
+    projection: Projection = PROJECTION,
+    python: Sequence[str] = ("-m", "relay_service"),
 ) -> AsyncIterator[tuple[RunningProcess, str]]:
-    """Runs `relay-service serve --dev` as a process of its own, and yields it with its address."""
+    """Runs `relay-service serve --dev` as a process of its own, and yields it with its address.
+
+    Args:
+        flags: more options of `serve`.
+        python: what Python runs, and its own options before that.
+    """
     path = folder / "projection.json"
     await asyncio.to_thread(path.write_text, format_projection(projection), "utf-8")
-    argv = [
-        sys.executable, "-m", "relay_service", "serve", "--dev", "--listen", "127.0.0.1:0",
-        "--projection", str(path), "--log-format", "json", *flags,
-    ]  # fmt: skip
+    argv = [sys.executable, *python, "serve", "--dev", "--listen", "127.0.0.1:0", "--log-format", "json"]
+    argv += ["--projection", str(path), *flags]
     search = {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'protos/gen/python'}"}
     async with running(argv, env=search, cwd=folder, ready=READY) as process:
         assert process.ready is not None
