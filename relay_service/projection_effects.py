@@ -14,8 +14,8 @@ from relay_service.store.base import RoutingStore
 from service_common.background import Background
 from service_common.clocks import Clock, TimerHandle
 from service_common.errors import ServiceError
+from service_common.sessions.endings import EndReason
 from service_common.sessions.registry import SessionRegistry
-from service_common.sessions.session import EndReason
 
 _log = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ import structlog
 
 from relay_service.core.model import ChurnReport
 from service_common.metrics import Metrics
-from service_common.sessions.session import EndReason
+from service_common.sessions.endings import EndReason
 
 _log = structlog.get_logger(__name__)
 

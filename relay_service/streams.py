@@ -19,10 +19,11 @@ from relay_service.sessions.framing import DaemonFraming, SiteFraming
 from relay_service.sessions.site_session import SiteServices, SiteSession
 from sealwork.relay.v1 import daemon_plane_pb2, site_plane_pb2
 from sealwork.session.v1 import session_pb2
+from service_common.sessions.endings import EndReason
 from service_common.sessions.handshake import Greeted, Handshake
 from service_common.sessions.limits import agreed_capabilities, welcome
 from service_common.sessions.registry import SessionRegistry
-from service_common.sessions.session import EndReason, ServerSession, SessionSetting
+from service_common.sessions.session import ServerSession, SessionSetting
 
 _DAEMON_METHOD = "/sealwork.relay.v1.DaemonPlaneService/Session"
 _SITE_METHOD = "/sealwork.relay.v1.SitePlaneService/Session"

@@ -6,8 +6,6 @@ are literal here and the tests spell them once more.
 
 from typing import Any, Final
 
-import orjson
-
 ChannelOptions = tuple[tuple[str, Any], ...]
 
 MAX_RECEIVE_BYTES: Final = 8 * 1024 * 1024
@@ -19,21 +17,6 @@ _KEEPALIVE: Final[ChannelOptions] = (
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-
-_UNARY_RETRIES: Final = {
-    "methodConfig": [
-        {
-            "name": [{}],
-            "retryPolicy": {
-                "maxAttempts": 4,
-                "initialBackoff": "0.2s",
-                "maxBackoff": "5s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
 
 
 def server_options(
@@ -71,14 +54,10 @@ def session_channel_options() -> ChannelOptions:
 def calls_channel_options() -> ChannelOptions:
     """Return the arguments of the channel that carries a client's unary calls.
 
-    The library repeats a call that ended UNAVAILABLE, up to 4 attempts, with the very same metadata. When the
-    server has used up the nonce by then, it answers UNAUTHENTICATED/REPLAYED, and the caller signs anew.
+    The library would repeat a call with the very same metadata, and a nonce counts once: whoever signs a
+    request repeats it, signed anew.
     """
-    return (
-        *_client_options(),
-        ("grpc.enable_retries", 1),
-        ("grpc.service_config", orjson.dumps(_UNARY_RETRIES).decode()),
-    )
+    return session_channel_options()
 
 
 def _client_options() -> ChannelOptions:

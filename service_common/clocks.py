@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 _MICROSECONDS: Final = 1_000_000
+_STEADY: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # Passes of the event loop that woken tasks get to reach their next wait.
 _SETTLING_PASSES: Final = 20
 
@@ -41,7 +42,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        # Counts the time that a laptop sleeps, where the system can: a lease does not sleep with its holder.
+        return time.clock_gettime(_STEADY)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

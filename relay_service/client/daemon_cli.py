@@ -128,7 +128,6 @@ def run(argv: Sequence[str], **options: Any) -> None:
                 config,
                 connection,
                 keys,
-                owner=options["owner"],
                 trust_directory=options["trust_directory"],
                 grace_seconds=options["grace"],
             )

@@ -30,7 +30,6 @@ async def serve(
     connection: Connection,
     keys: Keys,
     *,
-    owner: str | None,
     trust_directory: bool,
     grace_seconds: float,
 ) -> None:
@@ -59,7 +58,7 @@ async def serve(
             handlers=services.handlers(),
             slots=config.slots,
             spool_dir=spool_folder(config),
-            owner=owner,
+            owner=config.owner,
             limits=config.limits,
             withheld=offer.withheld,
             prompt_log=prompt_log,

@@ -68,6 +68,7 @@ class DaemonConfig:
     Attributes:
         relay: The relay's address, `host:port` or `unix:PATH`.
         runner_id: This device's id at the relay.
+        owner: The person whose device this is, as the relay names them; None when not told.
         keys: The device's key file.
         pins: The sites it serves, by key id. A payload is verified against nothing else.
         services: What can run here.
@@ -79,6 +80,7 @@ class DaemonConfig:
 
     relay: str
     runner_id: str
+    owner: str | None
     keys: Path
     pins: Mapping[str, PublicIdentity]
     services: tuple[ServiceConfig, ...]
@@ -113,6 +115,7 @@ def _read(file: ConfigTable, options: ConfigTable, folder: Path) -> DaemonConfig
     config = DaemonConfig(
         relay=_read_relay(file.under(options, "relay")),
         runner_id=read_name(file.under(options, "runner_id"), "runner_id", NAME_CHARACTERS),
+        owner=_read_owner(file.under(options, "owner")),
         keys=file.under(options, "keys").path("keys", folder) or folder / "keys.json",
         pins=_read_pins(file.under(options, "pins"), folder),
         services=services,
@@ -141,6 +144,10 @@ def _read_relay(table: ConfigTable) -> str:
     if relay.startswith("unix:") or (target is not None and 1 <= int(target["port"]) <= 65_535):
         return relay
     raise table.error("relay", f"{relay!r} is not host:port or unix:PATH")
+
+
+def _read_owner(table: ConfigTable) -> str | None:
+    return read_name(table, "owner", NAME_CHARACTERS) if table.has("owner") else None
 
 
 def _read_services(table: ConfigTable, folder: Path) -> tuple[ServiceConfig, ...]:

@@ -105,6 +105,7 @@ def _overlay(argv: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, ob
     return {
         "relay": relay,
         "runner_id": options["runner_id"],
+        "owner": options.get("owner"),
         "keys": None if keys is None else str(keys.expanduser().absolute()),
         "pins": _pins(options["site_pins"]) or None,
         "services": _service(argv, options),

@@ -103,7 +103,19 @@ BACKEND_CLASS_OF = {number: name for name, number in BACKEND_CLASSES.items()}
 
 def timestamp_of(milliseconds: int) -> Timestamp:
     """An instant in epoch ms as a Timestamp."""
-    return Timestamp(seconds=milliseconds // 1000, nanos=milliseconds % 1000 * 1_000_000)
+    stamp = Timestamp()
+    set_instant(stamp, milliseconds)
+    return stamp
+
+
+def set_instant(stamp: Timestamp, milliseconds: int) -> None:
+    """Writes an instant in epoch ms into a Timestamp.
+
+    A message that is given to the constructor of another one is copied into it, which costs several times
+    what its fields cost when they are written in place.
+    """
+    stamp.seconds = milliseconds // 1000
+    stamp.nanos = milliseconds % 1000 * 1_000_000
 
 
 def milliseconds_of(stamp: Timestamp) -> int:
@@ -113,8 +125,15 @@ def milliseconds_of(stamp: Timestamp) -> int:
 
 def duration_of(milliseconds: int) -> Duration:
     """A span in ms as a Duration; negative spans become zero."""
-    span = max(0, milliseconds)
-    return Duration(seconds=span // 1000, nanos=span % 1000 * 1_000_000)
+    span = Duration()
+    set_span(span, milliseconds)
+    return span
+
+
+def set_span(span: Duration, milliseconds: int) -> None:
+    """Writes a span in ms into a Duration, in place like an instant; negative spans become zero."""
+    span.seconds = max(0, milliseconds) // 1000
+    span.nanos = max(0, milliseconds) % 1000 * 1_000_000
 
 
 def milliseconds_of_duration(span: Duration) -> int:
@@ -138,7 +157,7 @@ def identity_from_proto(message: job_pb2.PublicIdentity) -> PublicIdentity:
 
 def stub_to_proto(stub: JobStub) -> job_pb2.JobStub:
     """A stub as its message."""
-    return job_pb2.JobStub(
+    message = job_pb2.JobStub(
         id=stub.id,
         kind=stub.kind,
         owner=stub.owner,
@@ -147,8 +166,9 @@ def stub_to_proto(stub: JobStub) -> job_pb2.JobStub:
         purpose=stub.purpose,
         size_class=SIZE_CLASSES[stub.size_class],
         streaming=stub.streaming,
-        deadline_time=timestamp_of(stub.deadline_at_ms),
     )
+    set_instant(message.deadline_time, stub.deadline_at_ms)
+    return message
 
 
 def stub_from_proto(message: job_pb2.JobStub) -> JobStub:
@@ -168,13 +188,14 @@ def stub_from_proto(message: job_pb2.JobStub) -> JobStub:
 
 def envelope_to_proto(envelope: SealedEnvelope) -> job_pb2.SealedEnvelope:
     """An envelope as its message."""
-    return job_pb2.SealedEnvelope(
+    message = job_pb2.SealedEnvelope(
         ciphertext=envelope.ciphertext,
         recipient_key_id=envelope.recipient_key_id,
         sender_key_id=envelope.sender_key_id,
         direction=DIRECTIONS[envelope.direction],
-        deadline_time=timestamp_of(envelope.deadline_at_ms),
     )
+    set_instant(message.deadline_time, envelope.deadline_at_ms)
+    return message
 
 
 def envelope_from_proto(message: job_pb2.SealedEnvelope) -> SealedEnvelope:
@@ -207,7 +228,7 @@ def verdict_to_proto(verdict: Verdict) -> job_pb2.LeaseVerdict:
     """A verdict as its message."""
     message = job_pb2.LeaseVerdict(lease=lease_ref_to_proto(verdict.lease), state=LEASE_STATES[verdict.state])
     if verdict.state in (VerdictState.ACTIVE, VerdictState.CANCEL_REQUESTED):
-        message.remaining.CopyFrom(duration_of(verdict.remaining_ms))
+        set_span(message.remaining, verdict.remaining_ms)
     if verdict.end is not None:
         message.end_reason = LEASE_ENDS[verdict.end]
     return message
@@ -217,15 +238,11 @@ def granted_to_proto(
     granted: GrantedJob, now_ms: int, grant: job_pb2.SignedGrant | None = None
 ) -> daemon_plane_pb2.Granted:
     """A granted job as its message, the lease counted from `now_ms` (store clock)."""
-    return daemon_plane_pb2.Granted(
-        stub=stub_to_proto(granted.stub),
-        lease=job_pb2.Lease(
-            id=granted.lease_id,
-            remaining=duration_of(granted.lease_expires_at_ms - now_ms),
-            expire_time=timestamp_of(granted.lease_expires_at_ms),
-        ),
-        grant=grant,
-    )
+    message = daemon_plane_pb2.Granted(stub=stub_to_proto(granted.stub), grant=grant)
+    message.lease.id = granted.lease_id
+    set_span(message.lease.remaining, granted.lease_expires_at_ms - now_ms)
+    set_instant(message.lease.expire_time, granted.lease_expires_at_ms)
+    return message
 
 
 def capability_to_proto(capability: Capability) -> job_pb2.DeviceCapability:

@@ -4,7 +4,7 @@ from relay_service.planes import refusals
 from relay_service.planes.daemon_calls import DaemonCalls
 from relay_service.sessions.framing import DOMAIN
 from sealwork.relay.v1 import daemon_plane_pb2
-from service_common.errors import ServiceError
+from service_common.call_failures import refusal_of
 from service_common.sessions.limits import SessionTimes
 
 
@@ -14,8 +14,9 @@ async def answer(
     """The reply to one call; an error is a reply too."""
     try:
         return await _answer(calls, runner_id, call, times.inline_body_bytes)
-    except ServiceError as error:
-        return daemon_plane_pb2.DaemonReply(id=call.id, error=error.to_status(DOMAIN))
+    except Exception as error:  # noqa: BLE001 - as the unary call maps them
+        refusal = refusal_of(error, "a call on a device's stream")
+        return daemon_plane_pb2.DaemonReply(id=call.id, error=refusal.to_status(DOMAIN))
 
 
 async def _answer(

@@ -33,7 +33,8 @@ from sealwork.relay.v1 import daemon_plane_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.background import Background
 from service_common.errors import ServiceError
-from service_common.sessions.session import EndReason, ServerSession, SessionSetting, protocol_violation
+from service_common.sessions.endings import EndReason, protocol_violation
+from service_common.sessions.session import ServerSession, SessionSetting
 
 # Far more than a device may hold, in parts of 500: what goes on beyond is no inventory.
 _INVENTORY_LEASES = 10_000

@@ -4,7 +4,7 @@ from relay_service.planes import refusals
 from relay_service.planes.site_calls import SiteCalls
 from relay_service.sessions.framing import DOMAIN
 from sealwork.relay.v1 import site_plane_pb2
-from service_common.errors import ServiceError
+from service_common.call_failures import refusal_of
 from service_common.sessions.limits import SessionTimes
 
 
@@ -18,8 +18,9 @@ async def answer(
         if reply.ByteSize() > times.reply_bytes:
             raise refusals.body_too_large(times.reply_bytes)
         return reply
-    except ServiceError as error:
-        return site_plane_pb2.SiteReply(id=call.id, error=error.to_status(DOMAIN))
+    except Exception as error:  # noqa: BLE001 - as the unary call maps them
+        refusal = refusal_of(error, "a call on a site's stream")
+        return site_plane_pb2.SiteReply(id=call.id, error=refusal.to_status(DOMAIN))
 
 
 async def _answer(

@@ -14,7 +14,8 @@ from relay_service.sessions.published_jobs import PublishedJobs
 from relay_service.sessions.site_replies import answer
 from sealwork.relay.v1 import site_plane_pb2
 from sealwork.session.v1 import session_pb2
-from service_common.sessions.session import EndReason, ServerSession, SessionSetting, protocol_violation
+from service_common.sessions.endings import EndReason, protocol_violation
+from service_common.sessions.session import ServerSession, SessionSetting
 
 
 @dataclass(frozen=True, slots=True)

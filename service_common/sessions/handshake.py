@@ -14,7 +14,7 @@ from sealwork.session.v1 import session_pb2
 from service_common.clocks import Clock
 from service_common.errors import ServiceError
 from service_common.request_verifier import KeyDirectory
-from service_common.sessions.session import protocol_violation
+from service_common.sessions.endings import protocol_violation
 from service_common.verification import session_bytes, verify_signature
 
 PROTOCOL_VERSION = 1

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from service_common.clocks import Clock, TimerHandle
+from service_common.clocks import Clock
 
 
 class Sized(Protocol):
@@ -119,7 +119,7 @@ class Outbound(Generic[Item]):
 
     def _wake(self) -> None:
         if self._writer is None and self._open:
-            self._writer = asyncio.ensure_future(self._drain())
+            self._writer = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
         try:
@@ -127,7 +127,14 @@ class Outbound(Generic[Item]):
                 batch = self._take()
                 self._tell_room()
                 stall = self._clock.call_later(self._stall_seconds, self._on_stalled)
-                await self._write_one(batch, stall)
+                try:
+                    await self._write(batch)
+                except Exception:  # noqa: BLE001 - the peer is gone; the reader of the stream tells why
+                    self._open = False
+                else:
+                    self.last_sent = self._clock.monotonic()
+                finally:
+                    stall.cancel()
         finally:
             self._writer = None
             self._ease()
@@ -143,19 +150,11 @@ class Outbound(Generic[Item]):
         if eased is not None and not eased.done():
             eased.set_result(None)
 
-    async def _write_one(self, batch: list[Item], stall: TimerHandle) -> None:
-        try:
-            await self._write(batch)
-            self.last_sent = self._clock.monotonic()
-        except asyncio.CancelledError:
-            raise
-        except Exception:  # noqa: BLE001 - the peer is gone; the reader of the stream tells why
-            self._open = False
-        finally:
-            stall.cancel()
-
     def _take(self) -> list[Item]:
         """At least one item, then as many as fit into one frame."""
+        if self.waiting == 1:
+            # Most frames are like this, and a single item goes whatever its size.
+            return [(self._controls or self._notices).popleft()]
         batch: list[Item] = []
         room = self._frame_bytes - 32
         for lane in (self._controls, self._notices):

@@ -8,7 +8,8 @@ import grpc
 
 from service_common.clocks import Clock
 from service_common.errors import ServiceError
-from service_common.sessions.session import EndReason, ServerSession
+from service_common.sessions.endings import EndReason
+from service_common.sessions.session import ServerSession
 
 Session = TypeVar("Session", bound=ServerSession[Any, Any])
 

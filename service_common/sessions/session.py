@@ -9,18 +9,24 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
-import grpc
 import grpc.aio
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from sealwork.session.v1 import session_pb2
+from service_common.call_failures import refusal_of
 from service_common.clocks import Clock, TimerHandle
 from service_common.errors import ServiceError
+from service_common.sessions.endings import (
+    EndReason,
+    protocol_violation,
+    server_draining,
+    session_silent,
+    slow_consumer,
+)
 from service_common.sessions.limits import SessionTimes
 from service_common.sessions.outbound import Outbound
 
@@ -30,18 +36,6 @@ _ITEMS_PER_TURN = 64
 
 Item = TypeVar("Item")
 ServerItem = TypeVar("ServerItem", bound=Any)
-
-
-class EndReason(StrEnum):
-    """How a stream came to its end; a label for logs and metrics."""
-
-    GOODBYE = "goodbye"
-    LOST = "lost"
-    SILENT = "silent"
-    SLOW = "slow"
-    SUPERSEDED = "superseded"
-    DRAINED = "drained"
-    REFUSED = "refused"
 
 
 class Framing(Protocol[ServerItem]):
@@ -299,6 +293,10 @@ class ServerSession(Generic[Item, ServerItem]):
                 await self.receive(item)
             except ServiceError as error:
                 self._report(seq, index, error)
+            except Exception as error:  # noqa: BLE001 - one place for all items
+                # A fault of ours, a store that is away for one, is not counted against the peer, and a
+                # thousand streams that ended at once would come back at once.
+                self._send_frame_error(seq, index, refusal_of(error, f"a stream of {self._framing.domain}"))
 
     def _report(self, seq: int, index: int, error: ServiceError) -> None:
         now = self.clock.monotonic()
@@ -308,6 +306,9 @@ class ServerSession(Generic[Item, ServerItem]):
         if len(self._errors) >= self.times.frame_errors:
             self.end(EndReason.REFUSED, protocol_violation("too many bad items within a minute"))
             return
+        self._send_frame_error(seq, index, error)
+
+    def _send_frame_error(self, seq: int, index: int, error: ServiceError) -> None:
         status = error.to_status(self._framing.domain)
         self.send_control(
             self._framing.frame_error(session_pb2.FrameError(frame_seq=seq, item_index=index, status=status))
@@ -363,37 +364,3 @@ class ServerSession(Generic[Item, ServerItem]):
 
     def _forget_resync(self) -> None:
         self._timers.pop("resync", None)
-
-
-def protocol_violation(message: str) -> ServiceError:
-    """The stream cannot go on: the client broke the protocol."""
-    return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "PROTOCOL_VIOLATION", message)
-
-
-def session_silent() -> ServiceError:
-    """Nothing came for the liveness timeout."""
-    return ServiceError(
-        grpc.StatusCode.UNAVAILABLE,
-        "SESSION_SILENT",
-        "nothing was received for longer than the liveness timeout; reconnect with jitter",
-    )
-
-
-def slow_consumer() -> ServiceError:
-    """The client does not read what it is sent."""
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        "SLOW_CONSUMER",
-        "the stream is not being read; reconnect with less credit",
-        retry_after_ms=0,
-    )
-
-
-def server_draining(retry_after_ms: int = 1_000) -> ServiceError:
-    """This replica is leaving."""
-    return ServiceError(
-        grpc.StatusCode.UNAVAILABLE,
-        "SERVER_DRAINING",
-        "this server is shutting down or moving its streams; reconnect",
-        retry_after_ms=retry_after_ms,
-    )

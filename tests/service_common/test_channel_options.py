@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -52,27 +51,9 @@ def test_the_arguments_of_a_session_channel() -> None:
     }
 
 
-def test_the_calls_channel_differs_by_its_retries_alone() -> None:
-    options = dict(calls_channel_options())
-    config = json.loads(options.pop("grpc.service_config"))
-    assert options.pop("grpc.enable_retries") == 1
-    session = dict(session_channel_options())
-    del session["grpc.enable_retries"]
-    assert options == session
-    assert config == {
-        "methodConfig": [
-            {
-                "name": [{}],
-                "retryPolicy": {
-                    "maxAttempts": 4,
-                    "initialBackoff": "0.2s",
-                    "maxBackoff": "5s",
-                    "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ]
-    }
+def test_neither_channel_repeats_a_call_whose_nonce_was_used() -> None:
+    assert calls_channel_options() == session_channel_options()
+    assert dict(calls_channel_options())["grpc.enable_retries"] == 0
 
 
 @pytest.mark.parametrize("options", [server_options(), session_channel_options(), calls_channel_options()])
@@ -83,37 +64,24 @@ def test_the_installed_grpc_knows_every_argument(options: ChannelOptions) -> Non
     assert [name for name, _ in options if name.encode() not in library] == []
 
 
-async def test_an_unavailable_server_is_asked_again() -> None:
+async def test_a_call_is_sent_once_whatever_its_end() -> None:
     attempts = 0
 
-    async def second_time(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    async def away(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         nonlocal attempts
         attempts += 1
-        if attempts == 1:
-            await context.abort(grpc.StatusCode.UNAVAILABLE)
-        return b"done"
-
-    async def never(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        nonlocal attempts
-        attempts += 1
-        await context.abort(grpc.StatusCode.INTERNAL)
+        await context.abort(grpc.StatusCode.UNAVAILABLE)
 
     server = grpc.aio.server()
-    handlers: dict[str, Any] = {
-        "SecondTime": grpc.unary_unary_rpc_method_handler(second_time),
-        "Never": grpc.unary_unary_rpc_method_handler(never),
-    }
+    handlers: dict[str, Any] = {"Away": grpc.unary_unary_rpc_method_handler(away)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.S", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        target = f"127.0.0.1:{port}"
-        async with grpc.aio.insecure_channel(target, options=calls_channel_options()) as channel:
-            call: Any = channel.unary_unary
-            assert await call("/t.S/SecondTime")(b"", timeout=30) == b"done"
-            assert attempts == 2
-            with pytest.raises(grpc.aio.AioRpcError):
-                await call("/t.S/Never")(b"", timeout=30)
-            assert attempts == 3
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=calls_channel_options()) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await channel.unary_unary("/t.S/Away")(b"")
     finally:
         await server.stop(None)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert attempts == 1

@@ -48,6 +48,7 @@ def test_the_least_that_must_be_said(tmp_path: Path) -> None:
     assert config == DaemonConfig(
         relay="127.0.0.1:7443",
         runner_id="box",
+        owner=None,
         keys=tmp_path / "keys.json",
         pins={},
         services=(),

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from sealwork.relay.v1 import daemon_plane_pb2, site_plane_pb2
+from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_plane_pb2
 from tests.relay_service.planes.bad_requests import ADMIN, DAEMON, SITE, Bad, everything
 from tests.relay_service.planes.scene import (
     BAD_MARK,
@@ -24,6 +24,8 @@ from tests.relay_service.planes.scene import (
 from tests.relay_service.planes.twins import TWINS, ask_on_stream, caller
 from tests.relay_service.raw_client import DOMAIN, RawStream, Refusal, message_type
 from tests.relay_service.relay_fixture import RelayUnderTest
+
+Ref = job_pb2.LeaseRef
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +93,10 @@ TEXTS = [
     (SITE, "GetResult", site_plane_pb2.GetResultRequest(job_id=BAD_MARK)),
     (SITE, "AckResults", site_plane_pb2.AckResultsRequest(job_ids=[BAD_MARK])),
     (DAEMON, "ClaimJobs", claim(BAD_MARK)),
-    (DAEMON, "RenewLeases", daemon_plane_pb2.RenewLeasesRequest(leases=[{"job_id": BAD_MARK}])),
-    (DAEMON, "FetchPayload", daemon_plane_pb2.FetchPayloadRequest(lease={"lease_id": BAD_MARK})),
+    (DAEMON, "RenewLeases", daemon_plane_pb2.RenewLeasesRequest(leases=[Ref(job_id=BAD_MARK)])),
+    (DAEMON, "FetchPayload", daemon_plane_pb2.FetchPayloadRequest(lease=Ref(lease_id=BAD_MARK))),
     (DAEMON, "CompleteJob", complete(recipient_key_id=BAD_MARK)),
-    (DAEMON, "ReleaseLeases", release({"job_id": BAD_MARK})),
+    (DAEMON, "ReleaseLeases", release(Ref(job_id=BAD_MARK))),
 ]
 
 
@@ -117,7 +119,7 @@ async def test_the_longest_names_of_any_script_are_fine(relay: RelayUnderTest, s
     if service == SITE:
         refusal = await relay.site().refused("GetJob", site_plane_pb2.GetJobRequest(job_id=name))
     else:
-        fetch = daemon_plane_pb2.FetchPayloadRequest(lease={"job_id": name, "lease_id": name})
+        fetch = daemon_plane_pb2.FetchPayloadRequest(lease=Ref(job_id=name, lease_id=name))
         refusal = await relay.daemon().refused("FetchPayload", fetch)
     assert refusal.reason == "JOB_NOT_FOUND"
 

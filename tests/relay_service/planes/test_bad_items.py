@@ -37,26 +37,22 @@ def lease_items() -> list[tuple[str, Any, str]]:
 def other_items() -> list[tuple[str, Any, str]]:
     """Matrices and credit."""
     changed = daemon_plane_pb2.CapabilitiesChanged
-    claimants = [job_pb2.WithheldClaimant(service="a", offer_scope=job_pb2.AUDIENCE_TEAM)]
-    found: list[tuple[str, Any, str]] = [
-        ("capabilities_changed", changed(matrix=[row()] * 65), "matrix"),
-        ("capabilities_changed", changed(withheld=[{"kind": "k"}] * 65), "withheld"),
-        ("capabilities_changed", changed(withheld=[{"kind": "k"}]), "withheld[0].claimants"),
+    withheld = job_pb2.WithheldKind
+    one = job_pb2.WithheldClaimant(service="a", offer_scope=job_pb2.AUDIENCE_TEAM)
+    bare = job_pb2.WithheldClaimant(service="b")
+    matrices: list[tuple[Any, str]] = [
+        (changed(matrix=[row()] * 65), "matrix"),
+        (changed(withheld=[withheld(kind="k", claimants=[one, one])] * 65), "withheld"),
+        (changed(withheld=[withheld(kind="k")]), "withheld[0].claimants"),
+        (changed(withheld=[withheld(kind="k", claimants=[one])]), "withheld[0].claimants"),
+        (changed(withheld=[withheld(claimants=[one, one])]), "withheld[0].kind"),
         (
-            "capabilities_changed",
-            changed(withheld=[{"kind": "k", "claimants": claimants}]),
-            "withheld[0].claimants",
-        ),
-        (
-            "capabilities_changed",
-            changed(withheld=[{"kind": "", "claimants": claimants * 2}]),
-            "withheld[0].kind",
-        ),
-        (
-            "capabilities_changed",
-            changed(withheld=[{"kind": "k", "claimants": [*claimants, {"service": "b"}]}]),
+            changed(withheld=[withheld(kind="k", claimants=[one, bare])]),
             "withheld[0].claimants[1].offer_scope",
         ),
+    ]
+    found: list[tuple[str, Any, str]] = [
+        *(("capabilities_changed", matrix, field) for matrix, field in matrices),
         ("credit", session_pb2.Credit(limit=1_000_001), "credit.limit"),
         ("credit", session_pb2.Credit(limit=2**64 - 1), "credit.limit"),
     ]

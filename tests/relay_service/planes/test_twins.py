@@ -118,8 +118,10 @@ async def on_stream(method: str, request: Any) -> tuple[Any, str]:
     async with scene() as relay:
         await prepare(relay)
         caller = party(relay, method)
-        held = {"inventory": {"leases": [HELD, SEALED, CANCELLED]}}
-        stream = await caller.connect(limit=0, **(held if caller.service.startswith("Daemon") else {}))
+        held: dict[str, Any] = {"inventory": {"leases": [HELD, SEALED, CANCELLED]}}
+        if caller.service == "SitePlaneService":
+            held = {}
+        stream = await caller.connect(limit=0, **held)
         reply = await ask_on_stream(stream, method, request)
         outcome = reply.WhichOneof("outcome")
         answer = Refusal.of_status(reply.error) if outcome == "error" else getattr(reply, TWINS[method])

@@ -5,8 +5,8 @@ import pytest
 
 from service_common.clocks import ManualClock
 from service_common.errors import ServiceError
+from service_common.sessions.endings import EndReason
 from service_common.sessions.registry import SessionRegistry
-from service_common.sessions.session import EndReason
 from tests.service_common.sessions.fakes import FakeContext, FakeSession
 
 START_MS = 1_700_000_000_000

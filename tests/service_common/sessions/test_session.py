@@ -11,7 +11,7 @@ import pytest
 from sealwork.session.v1 import session_pb2
 from service_common.clocks import ManualClock
 from service_common.errors import ServiceError
-from service_common.sessions.session import EndReason, slow_consumer
+from service_common.sessions.endings import EndReason, slow_consumer
 from tests.service_common.sessions.fakes import AbortedError, FakeContext, FakeSession, Frame, Item, settle
 
 BAD = ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", "no good")
@@ -113,14 +113,22 @@ async def test_a_frame_that_cannot_be_read_counts_as_one(serve: Callable[..., Se
     await running.ended()
 
 
-@pytest.mark.parametrize("what", ["frame", "item"])
-async def test_any_other_failure_goes_on_to_whoever_serves(serve: Callable[..., Serving], what: str) -> None:
+async def test_a_fault_of_ours_is_no_fault_of_the_peers(serve: Callable[..., Serving]) -> None:
+    """However often it happens; and it tells an incident and nothing else."""
+    running = serve()
+    await running.say(*[Item("x", content=RuntimeError("a bug"))] * 50)
+    errors = [item.content for frame in running.context.written for item in frame.items]
+    assert [error.item_index for error in errors] == list(range(50))
+    assert {error.status.code for error in errors} == {grpc.StatusCode.INTERNAL.value[0]}
+    assert not any("a bug" in str(error) for error in errors)
+    running.task.cancel()
+    await running.ended()
+
+
+async def test_a_failure_to_read_goes_on_to_whoever_serves(serve: Callable[..., Serving]) -> None:
     running = serve()
     failure = RuntimeError("a bug")
-    if what == "frame":
-        running.context.reading.put_nowait(failure)
-    else:
-        await running.say(Item("x", content=failure))
+    running.context.reading.put_nowait(failure)
     await running.ended()
     assert running.task.exception() is failure
     assert running.session.end_reason is EndReason.LOST
