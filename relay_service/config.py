@@ -11,11 +11,11 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay_service.core.limits import DEFAULT_LEASE_MS, MAXIMUM_LEASE_MS, MINIMUM_LEASE_MS
+from relay_service.store_forms import FORMS, MEMORY, is_known
 from service_common.errors import SettingsError
 from service_common.listeners import Listener, check_listener, is_loopback
 
 PREFIX: Final = "RELAY_"
-SUPPORTED_STORES: Final = ("memory:",)
 
 _VERSION: Final = re.compile(r"v?\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
 _INSTANCE: Final = re.compile(r"[!-~]{0,128}")
@@ -44,7 +44,10 @@ class RelaySettings(BaseSettings):
     behind_mesh: bool = Field(
         False, description="A sidecar terminates TLS: serve plaintext off loopback too."
     )
-    store: str = Field("memory:", description="Where routing state lives; memory: forgets it at a restart.")
+    store: str = Field(
+        MEMORY,
+        description="Where routing state lives: memory: (lost at a restart), embedded:DIR, valkey://HOST:PORT/DB.",
+    )
     projection: Path | None = Field(None, description="Projection file: sites, consents, devices, rosters.")
     operator_identity: Path | None = Field(
         None, description='Public identity of the operator, who may call the admin plane as "operator".'
@@ -105,8 +108,8 @@ class RelaySettings(BaseSettings):
     @field_validator("store")
     @classmethod
     def _known_store(cls, value: str) -> str:
-        if value not in SUPPORTED_STORES:
-            raise ValueError(f"{value!r} is not supported; supported: {', '.join(SUPPORTED_STORES)}")
+        if not is_known(value):
+            raise ValueError(f"{value!r} is not supported; supported: {', '.join(FORMS)}")
         return value
 
     @field_validator("daemon_floor", "offered_version")
@@ -217,6 +220,10 @@ def _shown(value: object) -> str:
     match value:
         case SecretStr():
             return str(value)
+        case str() if "@" in value and "://" in value:
+            # A password before the host.
+            scheme, _, rest = value.partition("://")
+            return f"{scheme}://***@{rest.rpartition('@')[2]}"
         case bool():
             return str(value).lower()
         case None:

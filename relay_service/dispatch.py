@@ -96,6 +96,10 @@ class Dispatch:
         for session in self._daemons.of(runner_id):
             self.seek(session)
 
+    def note_gap(self) -> None:
+        """News of the store may have been missed; see `make_up`."""
+        self._missed = True
+
     def make_up(self) -> None:
         """Looks at everyone again if news was lost, because the store could not be reached."""
         if not self._missed:

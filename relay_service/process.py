@@ -1,6 +1,6 @@
 """The relay as a process: settings to parts, signals to drain, logs and metrics to the outside."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import structlog
@@ -10,7 +10,7 @@ from relay_service.core.identity import PublicIdentity
 from relay_service.identity_file import IdentityFileError, load_identity
 from relay_service.projection import FileProjection, ProjectionSource
 from relay_service.server import RelayServer, ServerOptions
-from relay_service.store.memory import MemoryRoutingStore
+from relay_service.stores import open_store
 from service_common.background import Background
 from service_common.clocks import Clock, SystemClock
 from service_common.errors import SettingsError
@@ -68,8 +68,28 @@ async def _serve(settings: RelaySettings) -> None:
     if warning is not None:
         _log.warning("few_files", problem=warning)
     source, file_projection = _projection(settings, clock, metrics)
-    store = MemoryRoutingStore(clock.now_ms, lambda: str(uuid4()))
-    server = RelayServer(store, source, _options(settings), clock=clock, metrics=metrics)
+    gap = Gap()
+    async with open_store(settings.store, clock, metrics, gap.note) as store:
+        server = RelayServer(store, source, _options(settings), clock=clock, metrics=metrics)
+        gap.tell = server.relay.dispatch.note_gap
+        await _serve_store(settings, server, file_projection, metrics)
+
+
+class Gap:
+    """News of the store that may have been missed, before and after there is somebody to tell."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[], None] | None = None
+
+    def note(self) -> None:
+        """Tells whoever can look for what was missed; at the start everything is looked for anyway."""
+        if self.tell is not None:
+            self.tell()
+
+
+async def _serve_store(
+    settings: RelaySettings, server: RelayServer, file_projection: FileProjection | None, metrics: Metrics
+) -> None:
     background = Background()
     endpoint = _expose(settings.metrics_listen, metrics)
     await server.start()
@@ -156,7 +176,9 @@ def _expose(address: str, metrics: Metrics) -> MetricsEndpoint | None:
 
 def _announce(settings: RelaySettings, server: RelayServer, endpoint: MetricsEndpoint | None) -> None:
     if settings.dev:
-        _log.warning("development mode: insecure and for this machine only; routing state is in memory")
-    _log.info("relay is serving", address=server.address, port=server.ports[0], store=settings.store)
+        _log.warning("development mode: insecure and for this machine only")
+    # Without what may follow the address, a password for one.
+    store = settings.store.partition("://")[0] if "://" in settings.store else settings.store
+    _log.info("relay is serving", address=server.address, port=server.ports[0], store=store)
     if endpoint is not None:
         _log.info("metrics are served", port=endpoint.port)

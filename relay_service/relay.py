@@ -101,13 +101,12 @@ class Relay:
             await stream.wait_ended()
 
     async def close(self) -> None:
-        """Ends everything that was started here, and the store."""
+        """Ends everything that was started here; the store is its owner's to close."""
         stop_listening, self._stop_listening = self._stop_listening, lambda: None
         stop_listening()
         self._effects.close()
         self.dispatch.close()
         await self._background.cancel()
-        await self.store.close()
 
     # -- what the servicers need --------------------------------------------------------
 

@@ -9,27 +9,13 @@ import structlog
 
 from relay_service.store.base import RoutingStore, StoreUnavailable
 from relay_service.store.memory import MemoryRoutingStore
+from relay_service.store_forms import EMBEDDED, MEMORY, is_embedded
 from relay_service.store_guard import guarded
 from service_common.clocks import Clock
 from service_common.errors import SettingsError
 from service_common.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-
-MEMORY = "memory:"
-EMBEDDED = "embedded:"
-VALKEY = ("valkey://", "valkeys://", "unix://")
-FORMS = (MEMORY, "embedded:DIR", "valkey://HOST:PORT/DB", "valkeys://HOST:PORT/DB", "unix://PATH")
-
-
-def is_known(setting: str) -> bool:
-    """The setting has one of the forms that there are."""
-    return setting == MEMORY or setting.startswith(VALKEY) or is_embedded(setting)
-
-
-def is_embedded(setting: str) -> bool:
-    """The relay runs the server itself."""
-    return setting.startswith(EMBEDDED) and len(setting) > len(EMBEDDED)
 
 
 @asynccontextmanager

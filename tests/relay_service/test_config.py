@@ -139,7 +139,14 @@ def test_variables_of_kubernetes_about_a_service_named_relay(monkeypatch: pytest
         ("RELAY_LEASE_MS", "60s", "must be a valid integer, unable to parse string as an integer"),
         ("RELAY_HEARTBEAT_SECONDS", "0", "must be greater than or equal to 0.1 seconds"),
         ("RELAY_HEARTBEAT_SECONDS", "nan", "must be a finite number"),
-        ("RELAY_STORE", "valkey://localhost", "'valkey://localhost' is not supported; supported: memory:"),
+        (
+            "RELAY_STORE",
+            "redis:memory",
+            (
+                "'redis:memory' is not supported; supported: memory:, embedded:DIR, valkey://HOST:PORT/DB, "
+                "valkeys://HOST:PORT/DB, unix://PATH"
+            ),
+        ),
         ("RELAY_DAEMON_FLOOR", "1.4", "'1.4' is not a version such as 1.4.0"),
         ("RELAY_LOG_FORMAT", "xml", "must be 'auto', 'json' or 'pretty'"),
         ("RELAY_METRICS_LISTEN", "unix:/run/m", "metrics are served over TCP alone: write HOST:PORT"),
