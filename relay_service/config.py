@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay_service.core.limits import DEFAULT_LEASE_MS, MAXIMUM_LEASE_MS, MINIMUM_LEASE_MS
-from relay_service.store_forms import FORMS, MEMORY, is_known
+from relay_service.store_forms import FORMS, MEMORY, is_known, is_shared
 from service_common.errors import SettingsError
 from service_common.listeners import Listener, check_listener, is_loopback
 
@@ -139,10 +139,10 @@ class RelaySettings(BaseSettings):
     def _agree(self) -> Self:
         if self.dev and self.behind_mesh:
             raise ValueError("--dev and --behind-mesh exclude each other: development is loopback only")
-        if self.projection is None and not self.dev:
+        if self.projection is None and not self.dev and not is_shared(self.store):
             raise ValueError(
                 "no projection: give --projection FILE (relay-service projection new FILE makes one), "
-                "or --dev to serve nobody"
+                "or a store where another relay has put one, or --dev to serve nobody"
             )
         if self.liveness_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("--liveness must be at least twice --heartbeat, or one late beat ends a stream")

@@ -17,7 +17,9 @@ from relay_service.core.model import (
     ChurnReport,
     LeaseChanged,
     NoticeAdded,
+    ProjectionShared,
     SealedEnvelope,
+    SessionOpened,
     WorkAvailable,
 )
 from relay_service.core.projection import ProjectedDevice, Projection
@@ -25,6 +27,7 @@ from relay_service.inbox_delivery import InboxDelivery
 from relay_service.sessions.daemon_session import DaemonSession
 from relay_service.store.base import ClaimRequest, RoutingStore
 from relay_service.waiting_room import Claimant, WaitingRoom
+from service_common.errors import ServiceError
 from service_common.sessions.registry import SessionRegistry
 
 _log = structlog.get_logger(__name__)
@@ -128,7 +131,18 @@ class Dispatch:
             case ChurnReport():
                 self._on_churn(change)
                 return
+            case SessionOpened():
+                self._fence(change)
+                return
+            case ProjectionShared():
+                return
         self._wake()
+
+    def _fence(self, opened: SessionOpened) -> None:
+        """The newest stream of a device wins, whichever relay it came to."""
+        for session in self._daemons.of(opened.runner_id):
+            if session.session_id != opened.session_id:
+                session.fence.note_rival(opened.epoch)
 
     def _wake(self) -> None:
         if self._pump is None:
@@ -160,6 +174,9 @@ class Dispatch:
                 await self._offer_next()
         except asyncio.CancelledError:
             raise
+        except ServiceError:
+            # The sweeper says so once, and makes up for it when the store is back.
+            self._missed = True
         except Exception:  # noqa: BLE001 - see below
             # News is only ever a hint: what it told of is in the store. See `make_up`.
             self._missed = True

@@ -9,6 +9,7 @@ from relay_service.config import RelaySettings
 from relay_service.core.identity import PublicIdentity
 from relay_service.identity_file import IdentityFileError, load_identity
 from relay_service.projection import FileProjection, ProjectionSource
+from relay_service.projection_exchange import ProjectionExchange
 from relay_service.server import RelayServer, ServerOptions
 from relay_service.stores import open_store
 from service_common.background import Background
@@ -71,37 +72,40 @@ async def _serve(settings: RelaySettings) -> None:
     gap = Gap()
     async with open_store(settings.store, clock, metrics, gap.note) as store:
         server = RelayServer(store, source, _options(settings), clock=clock, metrics=metrics)
-        gap.tell = server.relay.dispatch.note_gap
-        await _serve_store(settings, server, file_projection, metrics)
+        background = Background()
+        exchange = ProjectionExchange(store, source, background)
+        gap.tell = [server.relay.dispatch.note_gap, exchange.missed]
+        try:
+            await exchange.begin(has_file=file_projection is not None)
+            if file_projection is not None:
+                background.run(file_projection.watch())
+            await _serve_until_drained(settings, server, metrics)
+        finally:
+            exchange.end()
+            await background.cancel()
 
 
 class Gap:
     """News of the store that may have been missed, before and after there is somebody to tell."""
 
     def __init__(self) -> None:
-        self.tell: Callable[[], None] | None = None
+        self.tell: Sequence[Callable[[], None]] = ()
 
     def note(self) -> None:
         """Tells whoever can look for what was missed; at the start everything is looked for anyway."""
-        if self.tell is not None:
-            self.tell()
+        for tell in self.tell:
+            tell()
 
 
-async def _serve_store(
-    settings: RelaySettings, server: RelayServer, file_projection: FileProjection | None, metrics: Metrics
-) -> None:
-    background = Background()
+async def _serve_until_drained(settings: RelaySettings, server: RelayServer, metrics: Metrics) -> None:
     endpoint = _expose(settings.metrics_listen, metrics)
     await server.start()
     try:
         server.drain.install_signal_handlers()
-        if file_projection is not None:
-            background.run(file_projection.watch())
         tune_garbage_collector()
         _announce(settings, server, endpoint)
         await server.run_until_drained()
     finally:
-        await background.cancel()
         await server.stop()
         if endpoint is not None:
             endpoint.close()

@@ -101,6 +101,9 @@ class DaemonStreams:
 
     async def _serve(self, session: DaemonSession, greeted: Greeted[daemon_plane_pb2.DaemonHello]) -> None:
         async def open_() -> None:
+            # The store's epoch, which streams of this device at other relays are compared by.
+            session.epoch = await self._services.store.open_session(greeted.caller, session.session_id)
+            session.fence.take(session.epoch)
             await session.arrive(greeted.hello, self._welcome(session, greeted))
             await session.receive_rest(greeted.seq, greeted.items)
 

@@ -31,6 +31,7 @@ class Sweeper:
         self._dispatch = dispatch
         self._clock = clock
         self._redeliver_seconds = redeliver_ms / 1000
+        self._failing = False
 
     async def run(self) -> None:
         """Sweeps until cancelled."""
@@ -43,15 +44,27 @@ class Sweeper:
                 await self._store.sweep()
                 self._dispatch.make_up()
                 wait_ms = await self._wait_ms()
+                self._note_success()
             except asyncio.CancelledError:
                 raise
-            except Exception:  # noqa: BLE001 - see below
+            except Exception as error:  # noqa: BLE001 - see below
                 # The next turn tries again; every operation of the store counts time as well.
-                _log.exception("sweep_failed")
+                self._note_failure(error)
             if self._clock.monotonic() >= redeliver_at:
                 redeliver_at = self._clock.monotonic() + self._redeliver_seconds
                 for site_id in self._inbox.overdue():
                     self._dispatch.deliver(site_id)
+
+    def _note_failure(self, error: Exception) -> None:
+        # Once an outage: the turns come four times a second.
+        if not self._failing:
+            self._failing = True
+            _log.error("sweep_failed", exc_info=error)
+
+    def _note_success(self) -> None:
+        if self._failing:
+            self._failing = False
+            _log.info("sweep_works_again")
 
     async def _wait_ms(self) -> int:
         due = await self._store.next_due_ms()

@@ -363,7 +363,23 @@ class ChurnReport:
     window_ms: int
 
 
-Change = WorkAvailable | NoticeAdded | LeaseChanged | ChurnReport
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """A stream of this device was accepted by some relay; older ones of the device are over."""
+
+    runner_id: str
+    session_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionShared:
+    """Another projection is in force for every relay on this store."""
+
+    revision: int
+
+
+Change = WorkAvailable | NoticeAdded | LeaseChanged | ChurnReport | SessionOpened | ProjectionShared
 
 
 @dataclass(frozen=True, slots=True)

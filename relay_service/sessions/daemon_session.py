@@ -25,6 +25,7 @@ from relay_service.planes.refusals import body_too_large
 from relay_service.planes.validation import Checks
 from relay_service.sessions.credit import CreditLimit
 from relay_service.sessions.daemon_replies import answer
+from relay_service.sessions.epoch_fence import EpochFence
 from relay_service.sessions.framing import DaemonFraming, DaemonItem, DaemonServerItem
 from relay_service.sessions.unacknowledged import UnacknowledgedGrants
 from relay_service.sessions.work_seeker import WorkSeeker
@@ -34,6 +35,7 @@ from sealwork.session.v1 import session_pb2
 from service_common.background import Background
 from service_common.errors import ServiceError
 from service_common.sessions.endings import EndReason, protocol_violation
+from service_common.sessions.registry import superseded
 from service_common.sessions.session import ServerSession, SessionSetting
 
 # Far more than a device may hold, in parts of 500: what goes on beyond is no inventory.
@@ -86,6 +88,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self._leaving = False
         # It let a grant pass by: frozen or cut off, it would be given the same job again and again.
         self._unresponsive = False
+        self.fence = EpochFence(lambda: self.end(EndReason.SUPERSEDED, superseded()))
         self._handlers = self._handler_table()
 
     # -- what dispatch asks -------------------------------------------------------------

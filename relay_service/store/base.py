@@ -84,6 +84,14 @@ class TooLate:
     was: RoutedJob | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SharedProjection:
+    """A projection as one relay has given it to the others; the document is the file's."""
+
+    revision: int
+    document: bytes
+
+
 class RoutingStore(Protocol):
     """Jobs, leases, inboxes and presence of one relay."""
 
@@ -184,6 +192,23 @@ class RoutingStore(Protocol):
 
     async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         """True the first time this caller presents this nonce within the time."""
+
+    async def open_session(self, runner_id: str, session_id: str) -> int:
+        """Notes that a stream of this device was accepted, and tells every relay on this store.
+
+        Returns:
+            The stream's epoch, above that of every earlier stream of the device.
+        """
+
+    async def share_projection(self, revision: int, document: bytes) -> bool:
+        """Puts a projection in force for every relay on this store, and tells them.
+
+        Returns:
+            False, and nothing is changed, when the one in force has this revision or a higher one.
+        """
+
+    async def shared_projection(self) -> SharedProjection | None:
+        """The projection in force for every relay on this store; None when none was ever shared."""
 
     async def sweep(self) -> Swept:
         """Lets time pass and reports what it changed."""

@@ -21,17 +21,19 @@ from relay_service.core.model import (
     LeaseRef,
     Notice,
     Presence,
+    ProjectionShared,
     Refusal,
     ReleaseReason,
     RoutedJob,
     SealedEnvelope,
+    SessionOpened,
     Swept,
     Verdict,
     VerdictState,
 )
 from relay_service.core.moves import Transition
 from relay_service.core.quotas import Quotas
-from relay_service.store.base import ClaimRequest, Completed, Enqueued, Listener, TooLate
+from relay_service.store.base import ClaimRequest, Completed, Enqueued, Listener, SharedProjection, TooLate
 from relay_service.store.memory_recall import Recall
 from relay_service.store.memory_row import Row
 from relay_service.store.memory_steps import Steps
@@ -63,6 +65,8 @@ class MemoryRoutingStore:
         self._inboxes = self._steps.inboxes
         self._sequence = count(1)
         self._presence: Recall[str, Presence] = Recall(PRESENCE_RETENTION_MS)
+        self._epochs: Recall[str, int] = Recall(PRESENCE_RETENTION_MS)
+        self._projection: SharedProjection | None = None
         self._nonces: Recall[tuple[str, str], bool] = Recall(2 * CLOCK_SKEW_MS)
         self._settled: Recall[tuple[str, str, str], bool] = Recall(_SETTLED_KEPT_MS, _SETTLED_IDS)
 
@@ -239,6 +243,25 @@ class MemoryRoutingStore:
             return False
         self._nonces.put((caller, nonce), value=True, now_ms=now_ms, kept_ms=ttl_ms)
         return True
+
+    async def open_session(self, runner_id: str, session_id: str) -> int:
+        now_ms = self._begin()
+        # The clock as a floor, so that epochs grow over a restart of this process too.
+        epoch = max(now_ms, (self._epochs.get(runner_id, now_ms) or 0) + 1)
+        self._epochs.put(runner_id, epoch, now_ms)
+        self._steps.say(SessionOpened(runner_id, session_id, epoch))
+        return epoch
+
+    async def share_projection(self, revision: int, document: bytes) -> bool:
+        self._begin()
+        if self._projection is not None and self._projection.revision >= revision:
+            return False
+        self._projection = SharedProjection(revision, document)
+        self._steps.say(ProjectionShared(revision))
+        return True
+
+    async def shared_projection(self) -> SharedProjection | None:
+        return self._projection
 
     async def sweep(self) -> Swept:
         swept = self._steps.pass_time(self._clock())

@@ -118,6 +118,11 @@ class Steps:
 
         return stop
 
+    def say(self, change: Change) -> None:
+        """Tells of something that is no step of a job."""
+        self._changes.append(change)
+        self.tell()
+
     def tell(self) -> None:
         """Tells the listeners what changed; a listener that fails harms nobody else."""
         if not self._changes:

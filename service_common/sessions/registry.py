@@ -73,7 +73,7 @@ class SessionRegistry(Generic[Session]):
         if present and self._processes.get(holder) != process_id:
             self._count_flap(holder)
         for older in tuple(present.values()):
-            older.end(EndReason.SUPERSEDED, _superseded())
+            older.end(EndReason.SUPERSEDED, superseded())
             # Out at once: the older one's own clean-up comes later and must not find the newer.
             del present[older.session_id]
         self._processes[holder] = process_id
@@ -88,7 +88,8 @@ class SessionRegistry(Generic[Session]):
         flaps.append(now)
 
 
-def _superseded() -> ServiceError:
+def superseded() -> ServiceError:
+    """A newer stream of the holder has taken over."""
     return ServiceError(
         grpc.StatusCode.ABORTED,
         "SESSION_SUPERSEDED",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from relay_service.core.model import (
     Change,
@@ -261,6 +261,11 @@ class ValkeyMachine(memory.MemoryMachine):
 
     def teardown(self) -> None:
         self.stepped.close()
+
+    @rule(site=memory.sites, job_id=memory.job_ids)
+    def acknowledge_job(self, site: str, job_id: str) -> None:
+        answer = list(memory.answer_of(self.store.acknowledge(site, [job_id])))
+        assert answer == ([job_id] if self.naive.acknowledge_job((site, job_id)) else [])
 
     @invariant()
     def they_are_equal(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog.testing
 
 from sealwork.relay.v1 import daemon_plane_pb2, site_plane_pb2
 from tests.relay_service.raw_client import Refusal
@@ -25,7 +26,9 @@ def failing(relay: RelayUnderTest, *operations: str) -> Any:
     for operation in operations:
         setattr(relay.store, operation, fail)
     try:
-        yield
+        # Rendering a traceback for a terminal takes longer than the test.
+        with structlog.testing.capture_logs():
+            yield
     finally:
         for operation in operations:
             delattr(relay.store, operation)

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+import structlog.testing
 
 from sealwork.session.v1 import session_pb2
 from service_common.clocks import ManualClock
@@ -116,7 +117,9 @@ async def test_a_frame_that_cannot_be_read_counts_as_one(serve: Callable[..., Se
 async def test_a_fault_of_ours_is_no_fault_of_the_peers(serve: Callable[..., Serving]) -> None:
     """However often it happens; and it tells an incident and nothing else."""
     running = serve()
-    await running.say(*[Item("x", content=RuntimeError("a bug"))] * 50)
+    with structlog.testing.capture_logs() as logged:
+        await running.say(*[Item("x", content=RuntimeError("a bug")) for _ in range(50)])
+    assert len({entry["incident_id"] for entry in logged}) == 50
     errors = [item.content for frame in running.context.written for item in frame.items]
     assert [error.item_index for error in errors] == list(range(50))
     assert {error.status.code for error in errors} == {grpc.StatusCode.INTERNAL.value[0]}
