@@ -42,9 +42,11 @@ class ProjectionExchange:
         """
         self._endings = [self._store.listen(self._note), self._source.listen(self._offer)]
         shared = await self._store.shared_projection()
-        if has_file and (shared is None or not self._is_in_force(shared)):
-            revision = max(self._source.current.revision, shared.revision + 1 if shared else 1)
-            self._source.replace(replace(self._source.current, revision=revision))
+        if shared is None:
+            if has_file:
+                await self._share(self._source.current)
+        elif has_file and not self._is_in_force(shared):
+            self._source.replace(replace(self._source.current, revision=shared.revision + 1))
         else:
             await self.catch_up()
 

@@ -8,7 +8,7 @@ from service_common.errors import SettingsError
 
 NO_PROJECTION = (
     "no projection: give --projection FILE (relay-service projection new FILE makes one), "
-    "or --dev to serve nobody"
+    "or a store where another relay has put one, or --dev to serve nobody"
 )
 UNPROTECTED = (
     "refusing to serve plaintext on 0.0.0.0:7433: give a certificate and a key, or say --behind-mesh when "

@@ -205,9 +205,11 @@ class SettlingCases:
         finished = await store_harness.store.finished(SITE)
         assert [job.key.job_id for job in finished] == ["b", "c"]
         assert (await scene.notice(NoticeKind.JOB_ENDED, "a")).end is JobEnd.RESULT_DROPPED
-        await scene.done("d", ciphertext=b"x" * 10_000)
-        finished = await store_harness.store.finished(SITE)
-        assert [job.key.job_id for job in finished] == ["d"]
+        # The newest is kept, even one that is over the quota by itself.
+        for job_id, size in (("d", 10_000), ("e", 10_001)):
+            await scene.done(job_id, ciphertext=b"x" * size)
+            finished = await store_harness.store.finished(SITE)
+            assert [job.key.job_id for job in finished] == [job_id]
 
     async def test_difference_7_the_quota_is_each_sites_own(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
