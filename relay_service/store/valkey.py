@@ -27,7 +27,14 @@ from relay_service.core.model import (
     Verdict,
 )
 from relay_service.core.quotas import Quotas
-from relay_service.store.base import ClaimRequest, Completed, Enqueued, Listener, TooLate
+from relay_service.store.base import (
+    ClaimRequest,
+    Completed,
+    Enqueued,
+    Listener,
+    SharedProjection,
+    TooLate,
+)
 from relay_service.store.valkey_changes import Listeners, Subscription
 from relay_service.store.valkey_claims import Claims
 from relay_service.store.valkey_envelopes import Envelopes
@@ -36,6 +43,7 @@ from relay_service.store.valkey_library import build_library
 from relay_service.store.valkey_names import DEFAULT_PREFIX, check_prefix, site_tag
 from relay_service.store.valkey_readers import Readers
 from relay_service.store.valkey_records import header_text, stub_text
+from relay_service.store.valkey_relays import Relays
 from relay_service.store.valkey_runners import Runners
 from relay_service.store.valkey_sites import Functions, Sites
 from relay_service.store.valkey_wire import wires
@@ -103,6 +111,7 @@ class ValkeyRoutingStore:
         self._readers = Readers(self._sites, self._envelopes)
         self._holders = Holders(self._sites, self._runners, self._envelopes)
         self._claims = Claims(self._sites, self._runners, new_secret, quotas.leases_per_device)
+        self._relays = Relays(functions, self._listeners, clock_setting)
         self._full_sweep_at = 0.0
 
     @property
@@ -232,6 +241,15 @@ class ValkeyRoutingStore:
 
     async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         return await self._runners.use_nonce(caller, nonce, ttl_ms)
+
+    async def open_session(self, runner_id: str, session_id: str) -> int:
+        return await self._relays.open_session(runner_id, session_id)
+
+    async def share_projection(self, revision: int, document: bytes) -> bool:
+        return await self._relays.share_projection(revision, document)
+
+    async def shared_projection(self) -> SharedProjection | None:
+        return await self._relays.shared_projection()
 
     async def sweep(self) -> Swept:
         """Lets time pass at every site where something is due; each site is one step."""

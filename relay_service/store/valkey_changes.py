@@ -20,7 +20,9 @@ from relay_service.core.model import (
     LeaseEnd,
     LeaseRef,
     NoticeAdded,
+    ProjectionShared,
     Route,
+    SessionOpened,
     WorkAvailable,
 )
 from relay_service.store.base import Listener, StoreUnavailable
@@ -200,6 +202,12 @@ def change_from(site_id: str, word: Sequence[Any]) -> Change | None:
             return ChurnReport(Route(site_id, owner), expiries, window_ms)
         case "lease":
             return _lease_changed(site_id, facts)
+        case "session":
+            runner, session_id, epoch = facts
+            return SessionOpened(runner, session_id, int(epoch))
+        case "projection":
+            (revision,) = facts
+            return ProjectionShared(int(revision))
     return None
 
 

@@ -22,6 +22,7 @@ _FILES = (
     "commissioning",
     "claiming",
     "commons",
+    "relays",
     "operations",
 )
 

@@ -13,6 +13,7 @@ from relay_service.store.contract.inbox import NoticeCases, SettlingCases
 from relay_service.store.contract.lapsing import LapsingCases
 from relay_service.store.contract.ordering import BoundCases, FairnessCases, OrderCases
 from relay_service.store.contract.presence import PresenceCases
+from relay_service.store.contract.relays import RelayCases
 from relay_service.store.contract.scene import CONTRACT_QUOTAS, StoreHarness
 from relay_service.store.contract.state_table import StateTableCases
 from relay_service.store.contract.withdrawing import CancellingCases, SealingCases, VerdictCases
@@ -40,5 +41,6 @@ class RoutingStoreContract(
     LeaseWordCases,
     NoticeWordCases,
     StateTableCases,
+    RelayCases,
 ):
     """All cases of the contract."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,9 +116,10 @@ class ValkeyHarness:
     store: "ValkeyRoutingStore" = field(init=False)
 
     def __post_init__(self) -> None:
-        self.store = ValkeyRoutingStore(
-            self.url, quotas=self.quotas, clock_setting=lambda: f"+{self.ahead_ms}" if self.ahead_ms else ""
-        )
+        self.store = ValkeyRoutingStore(self.url, quotas=self.quotas, clock_setting=self._clock_setting)
+
+    def _clock_setting(self) -> str:
+        return str(time.time_ns() // 1_000_000 + self.ahead_ms) if self.ahead_ms else ""
 
     async def advance(self, milliseconds: int) -> None:
         self.ahead_ms += milliseconds
