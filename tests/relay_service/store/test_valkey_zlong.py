@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from relay_service.core.model import (
@@ -302,7 +302,7 @@ def test_random_histories(server: TcpServer) -> None:
             settings=settings(
                 max_examples=400,
                 stateful_step_count=50,
-                deadline=None,
+                deadline=None, report_multiple_bugs=False, phases=[Phase.generate],
                 suppress_health_check=[HealthCheck.too_slow],
             ),
         )

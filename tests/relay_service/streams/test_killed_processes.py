@@ -1,16 +1,30 @@
-"""A device that is killed in the middle of its work, as a real process over a real socket."""
+"""Killed in the middle of the work: a device, and the relay. Real processes over real sockets."""
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
-from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
+from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_plane_pb2
 from tests.harness.processes import RunningProcess, running
-from tests.relay_service.relay_fixture import REPOSITORY, RelayUnderTest, ref
+from tests.relay_service.planes.scene import enqueue
+from tests.relay_service.raw_client import RawDaemon, RawSite
+from tests.relay_service.relay_fixture import (
+    DAY_MS,
+    REPOSITORY,
+    RelayUnderTest,
+    keys_of,
+    ref,
+    relay_process,
+    timestamp,
+)
 
 pytestmark = pytest.mark.process
 
@@ -86,3 +100,52 @@ async def test_a_restarted_device_that_remembers_nothing_gives_its_work_back_at_
     stream = await relay.daemon().connect(limit=1, process_id="another")
     assert (await stream.next("granted")).stub.id == "job-1"
     assert relay.clock.monotonic() == 0
+
+
+async def test_a_killed_relay_comes_back_and_the_work_gets_done(tmp_path: Path) -> None:
+    """It has forgotten everything; whoever held something is told so, and the site publishes again."""
+    async with relay_process(tmp_path) as (process, address), dial(address) as channel:
+        site, device = parties(channel)
+        stream, inbox = await device.connect(limit=1), await site.connect()
+        await site.call("EnqueueJob", publish())
+        lease = ref(await stream.next("granted"))
+        await stream.send(grant_ack=daemon_plane_pb2.GrantAck(leases=[lease]))
+        await stream.settle()
+        before = await inbox.next("notice")
+        process.kill()
+        await process.wait()
+        for lost in (stream, inbox):
+            assert await lost.code() is grpc.StatusCode.UNAVAILABLE
+
+    async with relay_process(tmp_path, "--listen", address) as (_, again), dial(again) as channel:
+        assert again == address
+        site, device = parties(channel)
+        stream = await device.connect(limit=1, inventory={"leases": [lease]})
+        (verdict,) = (await stream.next("verdicts")).verdicts
+        assert (verdict.lease, verdict.state) == (lease, job_pb2.LEASE_STATE_LOST)
+        inbox = await site.connect()
+        assert (await site.call("EnqueueJob", publish())).created
+        assert ref(await stream.next("granted")).job_id == "job-1"
+        # Neither a cursor nor a deduplication that a site kept swallows what is new.
+        notice = await inbox.next("notice")
+        assert notice.sequence > before.sequence
+        assert notice.notice_id != before.notice_id
+
+
+def dial(address: str) -> Any:
+    return grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
+
+
+def parties(channel: Any) -> tuple[RawSite, RawDaemon]:
+    return (
+        RawSite(channel, "demo", keys_of("demo"), now_ms),
+        RawDaemon(channel, "runner-1", keys_of("runner-1"), now_ms),
+    )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def publish() -> site_plane_pb2.EnqueueJobRequest:
+    return enqueue(id="job-1", deadline_time=timestamp(now_ms() + DAY_MS))

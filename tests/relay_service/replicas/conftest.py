@@ -1,0 +1,27 @@
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.relay_service.relay_fixture import RelayUnderTest
+from tests.relay_service.store.valkey_fixture import TcpServer, empty, require_valkey
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TcpServer]:
+    """One server for all tests here."""
+    require_valkey()
+    server = TcpServer(Path(tmp_path_factory.mktemp("valkey")))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def relay(valkey: TcpServer) -> AsyncIterator[RelayUnderTest]:
+    """Two relays with the protocol's own times, on a clock that stands still."""
+    from tests.relay_service.replicas.two_relays import two_relays
+
+    empty(valkey.url)
+    async with two_relays(valkey.url) as running:
+        yield running

@@ -1,0 +1,83 @@
+"""Two relays on one Valkey server: sites connect to one, devices to the other."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import grpc.aio
+
+from relay_service.client.keys import Keys
+from relay_service.projection import ProjectionSource
+from relay_service.server import RelayServer, ServerOptions
+from relay_service.store.valkey import ValkeyRoutingStore
+from relay_service.store_guard import guarded
+from service_common.clocks import ManualClock
+from service_common.listeners import Listener
+from service_common.sessions.limits import SessionTimes
+from tests.relay_service.raw_client import RawDaemon, RawOperator
+from tests.relay_service.relay_fixture import PROJECTION, START_MS, RelayUnderTest, keys_of
+
+
+@dataclass
+class TwoRelays(RelayUnderTest):
+    """What the tests of one relay use, with its two sides apart.
+
+    `server`, `store` and `channel` are those of the relay that sites connect to.
+    """
+
+    device_server: RelayServer = field(kw_only=True)
+    device_channel: Any = field(kw_only=True)
+
+    def daemon(self, name: str = "runner-1", *, keys: Keys | None = None, channel: Any = None) -> RawDaemon:
+        return super().daemon(name, keys=keys, channel=channel or self.device_channel)
+
+    def operator(self, name: str = "operator") -> RawOperator:
+        return RawOperator(self.device_channel, name, keys_of(name), self.clock.now_ms)
+
+    def ends(self, plane: str) -> dict[str, int]:
+        return RelayUnderTest.ends(self._beside(plane), plane)
+
+    def open_streams(self, plane: str) -> int:
+        return RelayUnderTest.open_streams(self._beside(plane), plane)
+
+    def _beside(self, plane: str) -> RelayUnderTest:
+        server = self.device_server if plane == "daemon" else self.server
+        return RelayUnderTest(server, self.store, self.source, self.clock, self.channel)
+
+
+@asynccontextmanager
+async def two_relays(url: str, times: SessionTimes | None = None, **options: Any) -> AsyncIterator[TwoRelays]:
+    """Serves two relays that share nothing but the server, and the clock of the test."""
+    clock = ManualClock(START_MS)
+    source = ProjectionSource(PROJECTION)
+    stores = [ValkeyRoutingStore(url, clock_setting=lambda: str(clock.now_ms())) for _ in range(2)]
+    for store in stores:
+        await store.start()
+    given = ServerOptions(
+        [Listener("127.0.0.1:0")],
+        times=times or SessionTimes(),
+        operators={"operator": keys_of("operator").public},
+        **options,
+    )
+    servers = [RelayServer(guarded(store), source, given, clock=clock, random=Random(7)) for store in stores]
+    try:
+        async with (
+            servers[0] as first,
+            servers[1] as second,
+            grpc.aio.insecure_channel(first.address) as channel,
+            grpc.aio.insecure_channel(second.address) as device_channel,
+        ):
+            yield TwoRelays(
+                first,
+                stores[0],  # type: ignore[arg-type]
+                source,
+                clock,
+                channel,
+                device_server=second,
+                device_channel=device_channel,
+            )
+    finally:
+        for store in stores:
+            await store.close()
