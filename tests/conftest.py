@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
+# Before anything imports it: its assertions are those of tests.
+pytest.register_assert_rewrite("relay_service.store.contract")
+
 if TYPE_CHECKING:
     from service_common.clocks import ManualClock
 

@@ -2,4 +2,3 @@
 
 import pytest
 
-pytest.register_assert_rewrite("relay_service.store.contract")
