@@ -17,7 +17,7 @@ from relay_service.client.dual_calls import DualCalls
 from relay_service.client.errors import RelayError
 from relay_service.client.pins import SitePins
 from relay_service.client.wire import disposition_of
-from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
+from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_directory_pb2
 from service_common.client_session_types import seconds_of
 from service_common.clocks import Clock
 
@@ -138,7 +138,7 @@ class JobDesk:
                 pass
         return None
 
-    def sites_changed(self, directory: daemon_plane_pb2.SiteDirectory) -> None:
+    def sites_changed(self, directory: site_directory_pb2.SiteDirectory) -> None:
         """Take over a directory; work for sites that have left it stops."""
         gone = self._pins.adopt(directory)
         for job in self.held:

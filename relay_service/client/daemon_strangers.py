@@ -8,7 +8,7 @@ from relay_service.client.calls import GET_SITES, Calls
 from relay_service.client.daemon_jobs import HeldJob
 from relay_service.client.dual_calls import DualCalls
 from relay_service.client.errors import RelayError
-from sealwork.relay.v1 import daemon_plane_pb2
+from sealwork.relay.v1 import daemon_plane_pb2, site_directory_pb2
 from service_common.clocks import Clock
 
 logger = logging.getLogger("sealwork.client")
@@ -25,7 +25,7 @@ class Strangers:
         calls: DualCalls,
         clock: Clock,
         *,
-        on_directory: Callable[[daemon_plane_pb2.SiteDirectory], None],
+        on_directory: Callable[[site_directory_pb2.SiteDirectory], None],
         on_known: Callable[[HeldJob], None],
     ) -> None:
         """Prepare.

@@ -7,7 +7,7 @@ from typing import Final
 from relay_service.client.succession import ChainOutcome, SuccessionLink, verify_chain
 from relay_service.client.wire import identity_from_proto, milliseconds_of
 from relay_service.core.identity import PublicIdentity, verify_binding
-from sealwork.relay.v1 import daemon_plane_pb2
+from sealwork.relay.v1 import site_directory_pb2
 from service_common.clocks import Clock
 
 logger = logging.getLogger("sealwork.client")
@@ -68,7 +68,7 @@ class SitePins:
             self._active.discard(key_id)
         return self._known[key_id] if key_id in self._active else None
 
-    def adopt(self, directory: daemon_plane_pb2.SiteDirectory) -> frozenset[str]:
+    def adopt(self, directory: site_directory_pb2.SiteDirectory) -> frozenset[str]:
         """Take over a directory; returns the key ids that are pinned no longer.
 
         An empty directory is taken for a fault of its sender and changes nothing.
@@ -85,7 +85,7 @@ class SitePins:
                 self._active.discard(key_id)
         return before - self._active
 
-    def _adopt_site(self, site: daemon_plane_pb2.ConsentedSite) -> None:
+    def _adopt_site(self, site: site_directory_pb2.ConsentedSite) -> None:
         identity = identity_from_proto(site.identity)
         if identity.key_id != site.key_id or not verify_binding(identity):
             logger.error("the directory's entry for %s does not verify; it is ignored", site.key_id)
@@ -98,7 +98,7 @@ class SitePins:
         else:
             self._pin(identity)
 
-    def _meet(self, identity: PublicIdentity, site: daemon_plane_pb2.ConsentedSite) -> None:
+    def _meet(self, identity: PublicIdentity, site: site_directory_pb2.ConsentedSite) -> None:
         links = [SuccessionLink(identity_from_proto(link.identity), link.signature) for link in site.succeeds]
         verdict = verify_chain(identity, links, self._known.__contains__)
         if verdict.outcome is ChainOutcome.BROKEN:

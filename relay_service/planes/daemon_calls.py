@@ -8,7 +8,7 @@ from relay_service.core.projection import ProjectedDevice, Projection
 from relay_service.planes import convert, refusals
 from relay_service.planes.validation import Checks, check_size
 from relay_service.store.base import Completed, RoutingStore
-from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
+from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_directory_pb2
 
 
 class DaemonCalls:
@@ -103,7 +103,7 @@ class DaemonCalls:
             self._on_freed(runner_id)
         return daemon_plane_pb2.ReleaseLeasesResponse(job_ids=released)
 
-    def directory(self, runner_id: str) -> daemon_plane_pb2.SiteDirectory:
+    def directory(self, runner_id: str) -> site_directory_pb2.SiteDirectory:
         """Every site that the device's owner consents to, paused ones included."""
         return directory_of(self._projection(), self._device(runner_id).owner)
 
@@ -141,9 +141,9 @@ class DaemonCalls:
         return device
 
 
-def directory_of(projection: Projection, owner: str) -> daemon_plane_pb2.SiteDirectory:
+def directory_of(projection: Projection, owner: str) -> site_directory_pb2.SiteDirectory:
     """The sites of an owner, as a device may know them."""
-    directory = daemon_plane_pb2.SiteDirectory()
+    directory = site_directory_pb2.SiteDirectory()
     for consented in projection.sites_for(owner):
         site = consented.site
         entry = directory.sites.add(

@@ -11,7 +11,7 @@ from relay_service.core.projection import ProjectedDevice
 from relay_service.planes import convert, refusals
 from relay_service.planes.daemon_calls import DaemonCalls
 from relay_service.planes.relay_parts import RelayParts
-from sealwork.relay.v1 import daemon_plane_pb2, daemon_plane_pb2_grpc
+from sealwork.relay.v1 import daemon_plane_pb2, daemon_plane_pb2_grpc, pairing_pb2
 from service_common.caller_identity import current_caller
 from service_common.clocks import Clock
 
@@ -119,21 +119,21 @@ class DaemonPlane(daemon_plane_pb2_grpc.DaemonPlaneServiceServicer):
         return daemon_plane_pb2.GetSitesResponse(directory=self._calls.directory(current_caller()))
 
     async def StartPairing(
-        self, request: daemon_plane_pb2.StartPairingRequest, context: Context
-    ) -> daemon_plane_pb2.StartPairingResponse:
+        self, request: pairing_pb2.StartPairingRequest, context: Context
+    ) -> pairing_pb2.StartPairingResponse:
         """Not offered: devices are added to the projection."""
         raise refusals.pairing_not_offered()
 
     # A coroutine and no generator, which needs something to yield.
     async def WatchPairing(  # type: ignore[override]
-        self, request: daemon_plane_pb2.WatchPairingRequest, context: Context
+        self, request: pairing_pb2.WatchPairingRequest, context: Context
     ) -> None:
         """Not offered: devices are added to the projection."""
         raise refusals.pairing_not_offered()
 
     async def PollPairing(
-        self, request: daemon_plane_pb2.PollPairingRequest, context: Context
-    ) -> daemon_plane_pb2.PollPairingResponse:
+        self, request: pairing_pb2.PollPairingRequest, context: Context
+    ) -> pairing_pb2.PollPairingResponse:
         """Not offered: devices are added to the projection."""
         raise refusals.pairing_not_offered()
 

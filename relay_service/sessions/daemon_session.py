@@ -30,7 +30,7 @@ from relay_service.sessions.framing import DaemonFraming, DaemonItem, DaemonServ
 from relay_service.sessions.unacknowledged import UnacknowledgedGrants
 from relay_service.sessions.work_seeker import WorkSeeker
 from relay_service.store.base import RoutingStore
-from sealwork.relay.v1 import daemon_plane_pb2
+from sealwork.relay.v1 import daemon_plane_pb2, site_directory_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.background import Background
 from service_common.errors import ServiceError
@@ -264,9 +264,10 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self.push_verdicts(verdicts)
         for job in held:
             if job.lease_id in known:
-                await self._announce_payload(job)
+                await self.announce_payload(job)
 
-    async def _announce_payload(self, granted: GrantedJob) -> None:
+    async def announce_payload(self, granted: GrantedJob) -> None:
+        """Says that the payload of a held job is there, if it is."""
         job = await self._store.job(granted.site_id, granted.stub.id)
         if job is not None and job.payload is not None:
             self.push_payload_ready(LeaseRef(granted.stub.id, granted.lease_id), job.payload, inline=False)
@@ -317,7 +318,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
             part.verdicts.append(verdict)
         self.send_control(DaemonServerItem(verdicts=part))
 
-    def push_sites(self, directory: daemon_plane_pb2.SiteDirectory) -> None:
+    def push_sites(self, directory: site_directory_pb2.SiteDirectory) -> None:
         """Says which sites the owner consents to now."""
         changed = daemon_plane_pb2.SitesChanged(directory=directory)
         self.send_control(DaemonServerItem(sites_changed=changed))

@@ -292,9 +292,12 @@ class ServerSession(Generic[Item, ServerItem]):
             try:
                 await self.receive(item)
             except ServiceError as error:
-                self._report(seq, index, error)
+                if error.code is grpc.StatusCode.UNAVAILABLE:
+                    self._send_frame_error(seq, index, error)
+                else:
+                    self._report(seq, index, error)
             except Exception as error:  # noqa: BLE001 - one place for all items
-                # A fault of ours, a store that is away for one, is not counted against the peer, and a
+                # A fault of ours, like a store that is away, is not counted against the peer, and a
                 # thousand streams that ended at once would come back at once.
                 self._send_frame_error(seq, index, refusal_of(error, f"a stream of {self._framing.domain}"))
 

@@ -13,7 +13,7 @@ from relay_service.client.prompt_log import PromptLog
 from relay_service.client.succession import sign_link
 from relay_service.client.wire import identity_to_proto
 from relay_service.core.model import Audience
-from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
+from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_directory_pb2
 from service_common.errors import ServiceError
 from tests.harness.waiting import eventually
 from tests.relay_service.client.real_relay import (
@@ -47,13 +47,15 @@ def refusal(
     return ServiceError(code, reason, "no", **more)
 
 
-def directory(*sites: daemon_plane_pb2.ConsentedSite) -> Any:
-    sites_message = daemon_plane_pb2.SiteDirectory(sites=sites)
+def directory(*sites: site_directory_pb2.ConsentedSite) -> Any:
+    sites_message = site_directory_pb2.SiteDirectory(sites=sites)
     return daemon_plane_pb2.GetSitesResponse(directory=sites_message).SerializeToString
 
 
-def consented(keys: Any, **more: Any) -> daemon_plane_pb2.ConsentedSite:
-    return daemon_plane_pb2.ConsentedSite(key_id=keys.key_id, identity=identity_to_proto(keys.public), **more)
+def consented(keys: Any, **more: Any) -> site_directory_pb2.ConsentedSite:
+    return site_directory_pb2.ConsentedSite(
+        key_id=keys.key_id, identity=identity_to_proto(keys.public), **more
+    )
 
 
 # -- one job ----------------------------------------------------------------------------

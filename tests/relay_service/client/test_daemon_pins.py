@@ -9,7 +9,7 @@ from relay_service.client.keys import Keys
 from relay_service.client.pins import PinError, SitePins
 from relay_service.client.succession import SuccessionLink, sign_link
 from relay_service.client.wire import identity_to_proto, timestamp_of
-from sealwork.relay.v1 import daemon_plane_pb2
+from sealwork.relay.v1 import site_directory_pb2
 from service_common.clocks import ManualClock
 
 START_MS = 1_700_000_000_000
@@ -24,9 +24,9 @@ def pins(*keys: Keys, trust: bool = False) -> tuple[SitePins, ManualClock]:
 
 def entry(
     keys: Keys, *links: SuccessionLink, until_ms: int = 0, **changes: Any
-) -> daemon_plane_pb2.ConsentedSite:
+) -> site_directory_pb2.ConsentedSite:
     succeeds = [{"identity": identity_to_proto(link.identity), "signature": link.signature} for link in links]
-    return daemon_plane_pb2.ConsentedSite(
+    return site_directory_pb2.ConsentedSite(
         **{
             "key_id": keys.key_id,
             "identity": identity_to_proto(keys.public),
@@ -37,8 +37,8 @@ def entry(
     )
 
 
-def directory(*sites: daemon_plane_pb2.ConsentedSite) -> daemon_plane_pb2.SiteDirectory:
-    return daemon_plane_pb2.SiteDirectory(sites=sites)
+def directory(*sites: site_directory_pb2.ConsentedSite) -> site_directory_pb2.SiteDirectory:
+    return site_directory_pb2.SiteDirectory(sites=sites)
 
 
 def test_only_what_is_pinned_may_sign() -> None:

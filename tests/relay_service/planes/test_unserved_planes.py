@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from sealwork.relay.v1 import control_plane_pb2, daemon_plane_pb2
+from sealwork.relay.v1 import control_plane_pb2, pairing_pb2
 from tests.relay_service.raw_client import DOMAIN, RawOperator, RawParty, Refusal, message_type, method_of
 from tests.relay_service.relay_fixture import RelayUnderTest, keys_of
 
@@ -21,9 +21,9 @@ CONTROL_METHODS = [
     "DenyPairing",
 ]
 PAIRING: dict[str, Any] = {
-    "StartPairing": daemon_plane_pb2.StartPairingRequest(label="laptop"),
-    "WatchPairing": daemon_plane_pb2.WatchPairingRequest(device_code="code"),
-    "PollPairing": daemon_plane_pb2.PollPairingRequest(device_code="code"),
+    "StartPairing": pairing_pb2.StartPairingRequest(label="laptop"),
+    "WatchPairing": pairing_pb2.WatchPairingRequest(device_code="code"),
+    "PollPairing": pairing_pb2.PollPairingRequest(device_code="code"),
 }
 
 

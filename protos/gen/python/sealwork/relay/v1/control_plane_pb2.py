@@ -23,11 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
-from sealwork.relay.v1 import daemon_plane_pb2 as sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2
 from sealwork.relay.v1 import job_pb2 as sealwork_dot_relay_dot_v1_dot_job__pb2
+from sealwork.relay.v1 import pairing_pb2 as sealwork_dot_relay_dot_v1_dot_pairing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sealwork/relay/v1/control_plane.proto\x12\x11sealwork.relay.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$sealwork/relay/v1/daemon_plane.proto\x1a\x1bsealwork/relay/v1/job.proto\"\x92\x02\n\nProjection\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12/\n\x05sites\x18\x02 \x03(\x0b\x32 .sealwork.relay.v1.ProjectedSite\x12,\n\x08\x63onsents\x18\x03 \x03(\x0b\x32\x1a.sealwork.relay.v1.Consent\x12\x33\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\".sealwork.relay.v1.ProjectedDevice\x12*\n\x07rosters\x18\x05 \x03(\x0b\x32\x19.sealwork.relay.v1.Roster\x12\x32\n\x07revoked\x18\x06 \x03(\x0b\x32!.sealwork.relay.v1.RevokedConsent\"\xc3\x01\n\rProjectedSite\x12\x0f\n\x07site_id\x18\x01 \x01(\t\x12\x33\n\x08identity\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x33\n\x08succeeds\x18\x03 \x03(\x0b\x32!.sealwork.relay.v1.SuccessionLink\x12\x37\n\x13retiring_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"9\n\x07\x43onsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\x12\x0e\n\x06paused\x18\x03 \x01(\x08\"y\n\x0fProjectedDevice\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x11\n\trunner_id\x18\x02 \x01(\t\x12\x33\n\x08identity\x18\x03 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x0f\n\x07revoked\x18\x04 \x01(\x08\"4\n\x06Roster\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07members\x18\x03 \x03(\t\"0\n\x0eRevokedConsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\"\x16\n\x14GetProjectionRequest\"J\n\x15GetProjectionResponse\x12\x31\n\nprojection\x18\x01 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"h\n\x18ReplaceProjectionRequest\x12\x19\n\x11\x65xpected_revision\x18\x01 \x01(\x04\x12\x31\n\nprojection\x18\x02 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"-\n\x19ReplaceProjectionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x18\n\x16WatchProjectionRequest\"L\n\x17WatchProjectionResponse\x12\x31\n\nprojection\x18\x01 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"\xba\x01\n\x0ePendingPairing\x12\x11\n\tuser_code\x18\x01 \x01(\t\x12\x0e\n\x06key_id\x18\x02 \x01(\t\x12\r\n\x05label\x18\x03 \x01(\t\x12-\n\x08platform\x18\x04 \x01(\x0e\x32\x1b.sealwork.relay.v1.Platform\x12\x16\n\x0e\x63lient_version\x18\x05 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x15\n\x13ListPairingsRequest\"K\n\x14ListPairingsResponse\x12\x33\n\x08pairings\x18\x01 \x03(\x0b\x32!.sealwork.relay.v1.PendingPairing\"9\n\x15\x41pprovePairingRequest\x12\x11\n\tuser_code\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\"+\n\x16\x41pprovePairingResponse\x12\x11\n\trunner_id\x18\x01 \x01(\t\"\'\n\x12\x44\x65nyPairingRequest\x12\x11\n\tuser_code\x18\x01 \x01(\t\"\x15\n\x13\x44\x65nyPairingResponse2\xfb\x04\n\x13\x43ontrolPlaneService\x12\x62\n\rGetProjection\x12\'.sealwork.relay.v1.GetProjectionRequest\x1a(.sealwork.relay.v1.GetProjectionResponse\x12n\n\x11ReplaceProjection\x12+.sealwork.relay.v1.ReplaceProjectionRequest\x1a,.sealwork.relay.v1.ReplaceProjectionResponse\x12j\n\x0fWatchProjection\x12).sealwork.relay.v1.WatchProjectionRequest\x1a*.sealwork.relay.v1.WatchProjectionResponse0\x01\x12_\n\x0cListPairings\x12&.sealwork.relay.v1.ListPairingsRequest\x1a\'.sealwork.relay.v1.ListPairingsResponse\x12\x65\n\x0e\x41pprovePairing\x12(.sealwork.relay.v1.ApprovePairingRequest\x1a).sealwork.relay.v1.ApprovePairingResponse\x12\\\n\x0b\x44\x65nyPairing\x12%.sealwork.relay.v1.DenyPairingRequest\x1a&.sealwork.relay.v1.DenyPairingResponseBX\n\x15\x64\x65v.sealwork.relay.v1P\x01Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sealwork/relay/v1/control_plane.proto\x12\x11sealwork.relay.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsealwork/relay/v1/job.proto\x1a\x1fsealwork/relay/v1/pairing.proto\"\x92\x02\n\nProjection\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12/\n\x05sites\x18\x02 \x03(\x0b\x32 .sealwork.relay.v1.ProjectedSite\x12,\n\x08\x63onsents\x18\x03 \x03(\x0b\x32\x1a.sealwork.relay.v1.Consent\x12\x33\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\".sealwork.relay.v1.ProjectedDevice\x12*\n\x07rosters\x18\x05 \x03(\x0b\x32\x19.sealwork.relay.v1.Roster\x12\x32\n\x07revoked\x18\x06 \x03(\x0b\x32!.sealwork.relay.v1.RevokedConsent\"\xc3\x01\n\rProjectedSite\x12\x0f\n\x07site_id\x18\x01 \x01(\t\x12\x33\n\x08identity\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x33\n\x08succeeds\x18\x03 \x03(\x0b\x32!.sealwork.relay.v1.SuccessionLink\x12\x37\n\x13retiring_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"9\n\x07\x43onsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\x12\x0e\n\x06paused\x18\x03 \x01(\x08\"y\n\x0fProjectedDevice\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x11\n\trunner_id\x18\x02 \x01(\t\x12\x33\n\x08identity\x18\x03 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x0f\n\x07revoked\x18\x04 \x01(\x08\"4\n\x06Roster\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07members\x18\x03 \x03(\t\"0\n\x0eRevokedConsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\"\x16\n\x14GetProjectionRequest\"J\n\x15GetProjectionResponse\x12\x31\n\nprojection\x18\x01 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"h\n\x18ReplaceProjectionRequest\x12\x19\n\x11\x65xpected_revision\x18\x01 \x01(\x04\x12\x31\n\nprojection\x18\x02 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"-\n\x19ReplaceProjectionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x18\n\x16WatchProjectionRequest\"L\n\x17WatchProjectionResponse\x12\x31\n\nprojection\x18\x01 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"\xba\x01\n\x0ePendingPairing\x12\x11\n\tuser_code\x18\x01 \x01(\t\x12\x0e\n\x06key_id\x18\x02 \x01(\t\x12\r\n\x05label\x18\x03 \x01(\t\x12-\n\x08platform\x18\x04 \x01(\x0e\x32\x1b.sealwork.relay.v1.Platform\x12\x16\n\x0e\x63lient_version\x18\x05 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x15\n\x13ListPairingsRequest\"K\n\x14ListPairingsResponse\x12\x33\n\x08pairings\x18\x01 \x03(\x0b\x32!.sealwork.relay.v1.PendingPairing\"9\n\x15\x41pprovePairingRequest\x12\x11\n\tuser_code\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\"+\n\x16\x41pprovePairingResponse\x12\x11\n\trunner_id\x18\x01 \x01(\t\"\'\n\x12\x44\x65nyPairingRequest\x12\x11\n\tuser_code\x18\x01 \x01(\t\"\x15\n\x13\x44\x65nyPairingResponse2\xfb\x04\n\x13\x43ontrolPlaneService\x12\x62\n\rGetProjection\x12\'.sealwork.relay.v1.GetProjectionRequest\x1a(.sealwork.relay.v1.GetProjectionResponse\x12n\n\x11ReplaceProjection\x12+.sealwork.relay.v1.ReplaceProjectionRequest\x1a,.sealwork.relay.v1.ReplaceProjectionResponse\x12j\n\x0fWatchProjection\x12).sealwork.relay.v1.WatchProjectionRequest\x1a*.sealwork.relay.v1.WatchProjectionResponse0\x01\x12_\n\x0cListPairings\x12&.sealwork.relay.v1.ListPairingsRequest\x1a\'.sealwork.relay.v1.ListPairingsResponse\x12\x65\n\x0e\x41pprovePairing\x12(.sealwork.relay.v1.ApprovePairingRequest\x1a).sealwork.relay.v1.ApprovePairingResponse\x12\\\n\x0b\x44\x65nyPairing\x12%.sealwork.relay.v1.DenyPairingRequest\x1a&.sealwork.relay.v1.DenyPairingResponseBX\n\x15\x64\x65v.sealwork.relay.v1P\x01Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,44 +35,44 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sealwork.relay.v1.control_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025dev.sealwork.relay.v1P\001Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1'
-  _globals['_PROJECTION']._serialized_start=161
-  _globals['_PROJECTION']._serialized_end=435
-  _globals['_PROJECTEDSITE']._serialized_start=438
-  _globals['_PROJECTEDSITE']._serialized_end=633
-  _globals['_CONSENT']._serialized_start=635
-  _globals['_CONSENT']._serialized_end=692
-  _globals['_PROJECTEDDEVICE']._serialized_start=694
-  _globals['_PROJECTEDDEVICE']._serialized_end=815
-  _globals['_ROSTER']._serialized_start=817
-  _globals['_ROSTER']._serialized_end=869
-  _globals['_REVOKEDCONSENT']._serialized_start=871
-  _globals['_REVOKEDCONSENT']._serialized_end=919
-  _globals['_GETPROJECTIONREQUEST']._serialized_start=921
-  _globals['_GETPROJECTIONREQUEST']._serialized_end=943
-  _globals['_GETPROJECTIONRESPONSE']._serialized_start=945
-  _globals['_GETPROJECTIONRESPONSE']._serialized_end=1019
-  _globals['_REPLACEPROJECTIONREQUEST']._serialized_start=1021
-  _globals['_REPLACEPROJECTIONREQUEST']._serialized_end=1125
-  _globals['_REPLACEPROJECTIONRESPONSE']._serialized_start=1127
-  _globals['_REPLACEPROJECTIONRESPONSE']._serialized_end=1172
-  _globals['_WATCHPROJECTIONREQUEST']._serialized_start=1174
-  _globals['_WATCHPROJECTIONREQUEST']._serialized_end=1198
-  _globals['_WATCHPROJECTIONRESPONSE']._serialized_start=1200
-  _globals['_WATCHPROJECTIONRESPONSE']._serialized_end=1276
-  _globals['_PENDINGPAIRING']._serialized_start=1279
-  _globals['_PENDINGPAIRING']._serialized_end=1465
-  _globals['_LISTPAIRINGSREQUEST']._serialized_start=1467
-  _globals['_LISTPAIRINGSREQUEST']._serialized_end=1488
-  _globals['_LISTPAIRINGSRESPONSE']._serialized_start=1490
-  _globals['_LISTPAIRINGSRESPONSE']._serialized_end=1565
-  _globals['_APPROVEPAIRINGREQUEST']._serialized_start=1567
-  _globals['_APPROVEPAIRINGREQUEST']._serialized_end=1624
-  _globals['_APPROVEPAIRINGRESPONSE']._serialized_start=1626
-  _globals['_APPROVEPAIRINGRESPONSE']._serialized_end=1669
-  _globals['_DENYPAIRINGREQUEST']._serialized_start=1671
-  _globals['_DENYPAIRINGREQUEST']._serialized_end=1710
-  _globals['_DENYPAIRINGRESPONSE']._serialized_start=1712
-  _globals['_DENYPAIRINGRESPONSE']._serialized_end=1733
-  _globals['_CONTROLPLANESERVICE']._serialized_start=1736
-  _globals['_CONTROLPLANESERVICE']._serialized_end=2371
+  _globals['_PROJECTION']._serialized_start=156
+  _globals['_PROJECTION']._serialized_end=430
+  _globals['_PROJECTEDSITE']._serialized_start=433
+  _globals['_PROJECTEDSITE']._serialized_end=628
+  _globals['_CONSENT']._serialized_start=630
+  _globals['_CONSENT']._serialized_end=687
+  _globals['_PROJECTEDDEVICE']._serialized_start=689
+  _globals['_PROJECTEDDEVICE']._serialized_end=810
+  _globals['_ROSTER']._serialized_start=812
+  _globals['_ROSTER']._serialized_end=864
+  _globals['_REVOKEDCONSENT']._serialized_start=866
+  _globals['_REVOKEDCONSENT']._serialized_end=914
+  _globals['_GETPROJECTIONREQUEST']._serialized_start=916
+  _globals['_GETPROJECTIONREQUEST']._serialized_end=938
+  _globals['_GETPROJECTIONRESPONSE']._serialized_start=940
+  _globals['_GETPROJECTIONRESPONSE']._serialized_end=1014
+  _globals['_REPLACEPROJECTIONREQUEST']._serialized_start=1016
+  _globals['_REPLACEPROJECTIONREQUEST']._serialized_end=1120
+  _globals['_REPLACEPROJECTIONRESPONSE']._serialized_start=1122
+  _globals['_REPLACEPROJECTIONRESPONSE']._serialized_end=1167
+  _globals['_WATCHPROJECTIONREQUEST']._serialized_start=1169
+  _globals['_WATCHPROJECTIONREQUEST']._serialized_end=1193
+  _globals['_WATCHPROJECTIONRESPONSE']._serialized_start=1195
+  _globals['_WATCHPROJECTIONRESPONSE']._serialized_end=1271
+  _globals['_PENDINGPAIRING']._serialized_start=1274
+  _globals['_PENDINGPAIRING']._serialized_end=1460
+  _globals['_LISTPAIRINGSREQUEST']._serialized_start=1462
+  _globals['_LISTPAIRINGSREQUEST']._serialized_end=1483
+  _globals['_LISTPAIRINGSRESPONSE']._serialized_start=1485
+  _globals['_LISTPAIRINGSRESPONSE']._serialized_end=1560
+  _globals['_APPROVEPAIRINGREQUEST']._serialized_start=1562
+  _globals['_APPROVEPAIRINGREQUEST']._serialized_end=1619
+  _globals['_APPROVEPAIRINGRESPONSE']._serialized_start=1621
+  _globals['_APPROVEPAIRINGRESPONSE']._serialized_end=1664
+  _globals['_DENYPAIRINGREQUEST']._serialized_start=1666
+  _globals['_DENYPAIRINGREQUEST']._serialized_end=1705
+  _globals['_DENYPAIRINGRESPONSE']._serialized_start=1707
+  _globals['_DENYPAIRINGRESPONSE']._serialized_end=1728
+  _globals['_CONTROLPLANESERVICE']._serialized_start=1731
+  _globals['_CONTROLPLANESERVICE']._serialized_end=2366
 # @@protoc_insertion_point(module_scope)

@@ -8,8 +8,8 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from sealwork.relay.v1 import daemon_plane_pb2 as _daemon_plane_pb2
 from sealwork.relay.v1 import job_pb2 as _job_pb2
+from sealwork.relay.v1 import pairing_pb2 as _pairing_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -389,7 +389,7 @@ class PendingPairing(_message.Message):
     """Key id to compare with what the device shows."""
     label: _builtins.str
     """What the device calls itself."""
-    platform: _daemon_plane_pb2.Platform.ValueType
+    platform: _pairing_pb2.Platform.ValueType
     """What it runs on."""
     client_version: _builtins.str
     """Version of the daemon."""
@@ -403,7 +403,7 @@ class PendingPairing(_message.Message):
         user_code: _builtins.str = ...,
         key_id: _builtins.str = ...,
         label: _builtins.str = ...,
-        platform: _daemon_plane_pb2.Platform.ValueType = ...,
+        platform: _pairing_pb2.Platform.ValueType = ...,
         client_version: _builtins.str = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...

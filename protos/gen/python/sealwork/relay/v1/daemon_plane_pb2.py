@@ -23,13 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
-from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from sealwork.relay.v1 import job_pb2 as sealwork_dot_relay_dot_v1_dot_job__pb2
+from sealwork.relay.v1 import pairing_pb2 as sealwork_dot_relay_dot_v1_dot_pairing__pb2
+from sealwork.relay.v1 import site_directory_pb2 as sealwork_dot_relay_dot_v1_dot_site__directory__pb2
 from sealwork.session.v1 import session_pb2 as sealwork_dot_session_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$sealwork/relay/v1/daemon_plane.proto\x12\x11sealwork.relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1bsealwork/relay/v1/job.proto\x1a!sealwork/session/v1/session.proto\"\xf8\x02\n\x0b\x44\x61\x65monHello\x12\x11\n\trunner_id\x18\x01 \x01(\t\x12\x12\n\nprocess_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_name\x18\x03 \x01(\t\x12\x16\n\x0e\x63lient_version\x18\x04 \x01(\t\x12\x18\n\x10protocol_version\x18\x05 \x01(\r\x12\x35\n\x0c\x63\x61pabilities\x18\x06 \x03(\x0e\x32\x1f.sealwork.session.v1.Capability\x12\x33\n\x06matrix\x18\x07 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\x12\x31\n\x08withheld\x18\x08 \x03(\x0b\x32\x1f.sealwork.relay.v1.WithheldKind\x12/\n\tinventory\x18\t \x01(\x0b\x32\x1c.sealwork.relay.v1.Inventory\x12+\n\x06\x63redit\x18\n \x01(\x0b\x32\x1b.sealwork.session.v1.Credit\"F\n\tInventory\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\x12\x0c\n\x04more\x18\x02 \x01(\x08\"n\n DaemonPlaneServiceSessionRequest\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x0f\n\x07\x61\x63k_seq\x18\x02 \x01(\x04\x12,\n\x05items\x18\x03 \x03(\x0b\x32\x1d.sealwork.relay.v1.DaemonItem\"\xc8\x04\n\nDaemonItem\x12\x31\n\x05hello\x18\x01 \x01(\x0b\x32 .sealwork.session.v1.SignedHelloH\x00\x12\x33\n\theartbeat\x18\x02 \x01(\x0b\x32\x1e.sealwork.session.v1.HeartbeatH\x00\x12-\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x1b.sealwork.session.v1.CreditH\x00\x12\x30\n\tgrant_ack\x18\x04 \x01(\x0b\x32\x1b.sealwork.relay.v1.GrantAckH\x00\x12)\n\x05renew\x18\x05 \x01(\x0b\x32\x18.sealwork.relay.v1.RenewH\x00\x12\x46\n\x14\x63\x61pabilities_changed\x18\x06 \x01(\x0b\x32&.sealwork.relay.v1.CapabilitiesChangedH\x00\x12\x32\n\ncancel_ack\x18\x07 \x01(\x0b\x32\x1c.sealwork.relay.v1.CancelAckH\x00\x12\x31\n\tinventory\x18\x08 \x01(\x0b\x32\x1c.sealwork.relay.v1.InventoryH\x00\x12-\n\x04\x63\x61ll\x18\t \x01(\x0b\x32\x1d.sealwork.relay.v1.DaemonCallH\x00\x12/\n\x08\x64raining\x18\n \x01(\x0b\x32\x1b.sealwork.relay.v1.DrainingH\x00\x12/\n\x07goodbye\x18\x0b \x01(\x0b\x32\x1c.sealwork.session.v1.GoodbyeH\x00\x42\x06\n\x04item\"7\n\x08GrantAck\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"H\n\x05Renew\x12\x12\n\nrenewal_id\x18\x01 \x01(\x04\x12+\n\x06leases\x18\x02 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"}\n\x13\x43\x61pabilitiesChanged\x12\x33\n\x06matrix\x18\x01 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\x12\x31\n\x08withheld\x18\x02 \x03(\x0b\x32\x1f.sealwork.relay.v1.WithheldKind\"8\n\tCancelAck\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"\n\n\x08\x44raining\"\xe6\x01\n\nDaemonCall\x12\n\n\x02id\x18\x01 \x01(\x04\x12?\n\rfetch_payload\x18\x02 \x01(\x0b\x32&.sealwork.relay.v1.FetchPayloadRequestH\x00\x12=\n\x0c\x63omplete_job\x18\x03 \x01(\x0b\x32%.sealwork.relay.v1.CompleteJobRequestH\x00\x12\x41\n\x0erelease_leases\x18\x04 \x01(\x0b\x32\'.sealwork.relay.v1.ReleaseLeasesRequestH\x00\x42\t\n\x07request\"u\n!DaemonPlaneServiceSessionResponse\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x0f\n\x07\x61\x63k_seq\x18\x02 \x01(\x04\x12\x32\n\x05items\x18\x03 \x03(\x0b\x32#.sealwork.relay.v1.DaemonServerItem\"\xec\x04\n\x10\x44\x61\x65monServerItem\x12\x33\n\tchallenge\x18\x01 \x01(\x0b\x32\x1e.sealwork.session.v1.ChallengeH\x00\x12/\n\x07welcome\x18\x02 \x01(\x0b\x32\x1c.sealwork.session.v1.WelcomeH\x00\x12\x33\n\theartbeat\x18\x03 \x01(\x0b\x32\x1e.sealwork.session.v1.HeartbeatH\x00\x12-\n\x07granted\x18\x04 \x01(\x0b\x32\x1a.sealwork.relay.v1.GrantedH\x00\x12\x38\n\rpayload_ready\x18\x05 \x01(\x0b\x32\x1f.sealwork.relay.v1.PayloadReadyH\x00\x12/\n\x08verdicts\x18\x06 \x01(\x0b\x32\x1b.sealwork.relay.v1.VerdictsH\x00\x12\x38\n\rsites_changed\x18\x07 \x01(\x0b\x32\x1f.sealwork.relay.v1.SitesChangedH\x00\x12/\n\x05reply\x18\x08 \x01(\x0b\x32\x1e.sealwork.relay.v1.DaemonReplyH\x00\x12\x36\n\x0b\x66rame_error\x18\t \x01(\x0b\x32\x1f.sealwork.session.v1.FrameErrorH\x00\x12>\n\x0fresync_required\x18\n \x01(\x0b\x32#.sealwork.session.v1.ResyncRequiredH\x00\x12\x38\n\x0c\x64rain_notice\x18\x0b \x01(\x0b\x32 .sealwork.session.v1.DrainNoticeH\x00\x42\x06\n\x04item\"\x8b\x01\n\x07Granted\x12(\n\x04stub\x18\x01 \x01(\x0b\x32\x1a.sealwork.relay.v1.JobStub\x12\'\n\x05lease\x18\x02 \x01(\x0b\x32\x18.sealwork.relay.v1.Lease\x12-\n\x05grant\x18\x03 \x01(\x0b\x32\x1e.sealwork.relay.v1.SignedGrant\"\x83\x01\n\x0cPayloadReady\x12*\n\x05lease\x18\x01 \x01(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x33\n\x08\x65nvelope\x18\x03 \x01(\x0b\x32!.sealwork.relay.v1.SealedEnvelope\"\x81\x01\n\x08Verdicts\x12\x12\n\nrenewal_id\x18\x01 \x01(\x04\x12.\n\x0brenewed_for\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x08verdicts\x18\x03 \x03(\x0b\x32\x1f.sealwork.relay.v1.LeaseVerdict\"C\n\x0cSitesChanged\x12\x33\n\tdirectory\x18\x01 \x01(\x0b\x32 .sealwork.relay.v1.SiteDirectory\"@\n\rSiteDirectory\x12/\n\x05sites\x18\x01 \x03(\x0b\x32 .sealwork.relay.v1.ConsentedSite\"\xdc\x01\n\rConsentedSite\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x33\n\x08identity\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x18\n\x10\x61waiting_consent\x18\x03 \x01(\x08\x12\x33\n\x08succeeds\x18\x04 \x03(\x0b\x32!.sealwork.relay.v1.SuccessionLink\x12\x37\n\x13retiring_until_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8f\x02\n\x0b\x44\x61\x65monReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x12@\n\rfetch_payload\x18\x03 \x01(\x0b\x32\'.sealwork.relay.v1.FetchPayloadResponseH\x00\x12>\n\x0c\x63omplete_job\x18\x04 \x01(\x0b\x32&.sealwork.relay.v1.CompleteJobResponseH\x00\x12\x42\n\x0erelease_leases\x18\x05 \x01(\x0b\x32(.sealwork.relay.v1.ReleaseLeasesResponseH\x00\x42\t\n\x07outcome\"\xd3\x01\n\x13StartPairingRequest\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12-\n\x08platform\x18\x03 \x01(\x0e\x32\x1b.sealwork.relay.v1.Platform\x12\x31\n\x06\x64\x65vice\x18\x04 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x33\n\x06matrix\x18\x05 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\"\xea\x01\n\x14StartPairingResponse\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\x12\x11\n\tuser_code\x18\x02 \x01(\t\x12\x18\n\x10verification_url\x18\x03 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\nexpires_in\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rpoll_interval\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xc8\x01\n\x0fPairingApproval\x12\x11\n\trunner_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x18\n\x0bowner_label\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x33\n\tdirectory\x18\x04 \x01(\x0b\x32 .sealwork.relay.v1.SiteDirectory\x12\x1e\n\x11\x63ontrol_plane_key\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x42\x0e\n\x0c_owner_labelB\x14\n\x12_control_plane_key\"*\n\x13WatchPairingRequest\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\"|\n\x14WatchPairingResponse\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.sealwork.relay.v1.PairingState\x12\x34\n\x08\x61pproval\x18\x02 \x01(\x0b\x32\".sealwork.relay.v1.PairingApproval\")\n\x12PollPairingRequest\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\"{\n\x13PollPairingResponse\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.sealwork.relay.v1.PairingState\x12\x34\n\x08\x61pproval\x18\x02 \x01(\x0b\x32\".sealwork.relay.v1.PairingApproval\"\x96\x01\n\x10\x43laimJobsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x06matrix\x18\x02 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\x12\x10\n\x08max_jobs\x18\x03 \x01(\r\x12\'\n\x04wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\x11\x43laimJobsResponse\x12+\n\x07granted\x18\x01 \x03(\x0b\x32\x1a.sealwork.relay.v1.Granted\"A\n\x12RenewLeasesRequest\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"H\n\x13RenewLeasesResponse\x12\x31\n\x08verdicts\x18\x01 \x03(\x0b\x32\x1f.sealwork.relay.v1.LeaseVerdict\"A\n\x13\x46\x65tchPayloadRequest\x12*\n\x05lease\x18\x01 \x01(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"K\n\x14\x46\x65tchPayloadResponse\x12\x33\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32!.sealwork.relay.v1.SealedEnvelope\"\xaa\x01\n\x12\x43ompleteJobRequest\x12*\n\x05lease\x18\x01 \x01(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\x12\x33\n\x08\x65nvelope\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.SealedEnvelope\x12\x33\n\x0b\x64isposition\x18\x03 \x01(\x0e\x32\x1e.sealwork.relay.v1.Disposition\":\n\x13\x43ompleteJobResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x11\n\tduplicate\x18\x02 \x01(\x08\"u\n\x14ReleaseLeasesRequest\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\x12\x30\n\x06reason\x18\x02 \x01(\x0e\x32 .sealwork.relay.v1.ReleaseReason\"(\n\x15ReleaseLeasesResponse\x12\x0f\n\x07job_ids\x18\x01 \x03(\t\"\x11\n\x0fGetSitesRequest\"G\n\x10GetSitesResponse\x12\x33\n\tdirectory\x18\x01 \x01(\x0b\x32 .sealwork.relay.v1.SiteDirectory*a\n\x08Platform\x12\x18\n\x14PLATFORM_UNSPECIFIED\x10\x00\x12\x13\n\x0fPLATFORM_DARWIN\x10\x01\x12\x12\n\x0ePLATFORM_LINUX\x10\x02\x12\x12\n\x0ePLATFORM_WIN32\x10\x03*\x99\x01\n\x0cPairingState\x12\x1d\n\x19PAIRING_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15PAIRING_STATE_PENDING\x10\x01\x12\x1a\n\x16PAIRING_STATE_APPROVED\x10\x02\x12\x18\n\x14PAIRING_STATE_DENIED\x10\x03\x12\x19\n\x15PAIRING_STATE_EXPIRED\x10\x04*\xe0\x01\n\rReleaseReason\x12\x1e\n\x1aRELEASE_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17RELEASE_REASON_SHUTDOWN\x10\x01\x12\x18\n\x14RELEASE_REASON_PAUSE\x10\x02\x12\x1a\n\x16RELEASE_REASON_REVOKED\x10\x03\x12\x1f\n\x1bRELEASE_REASON_BACKEND_DOWN\x10\x04\x12\x1a\n\x16RELEASE_REASON_REFUSED\x10\x05\x12\x1f\n\x1bRELEASE_REASON_BAD_ENVELOPE\x10\x06\x32\xde\x07\n\x12\x44\x61\x65monPlaneService\x12x\n\x07Session\x12\x33.sealwork.relay.v1.DaemonPlaneServiceSessionRequest\x1a\x34.sealwork.relay.v1.DaemonPlaneServiceSessionResponse(\x01\x30\x01\x12_\n\x0cStartPairing\x12&.sealwork.relay.v1.StartPairingRequest\x1a\'.sealwork.relay.v1.StartPairingResponse\x12\x61\n\x0cWatchPairing\x12&.sealwork.relay.v1.WatchPairingRequest\x1a\'.sealwork.relay.v1.WatchPairingResponse0\x01\x12\\\n\x0bPollPairing\x12%.sealwork.relay.v1.PollPairingRequest\x1a&.sealwork.relay.v1.PollPairingResponse\x12V\n\tClaimJobs\x12#.sealwork.relay.v1.ClaimJobsRequest\x1a$.sealwork.relay.v1.ClaimJobsResponse\x12\\\n\x0bRenewLeases\x12%.sealwork.relay.v1.RenewLeasesRequest\x1a&.sealwork.relay.v1.RenewLeasesResponse\x12_\n\x0c\x46\x65tchPayload\x12&.sealwork.relay.v1.FetchPayloadRequest\x1a\'.sealwork.relay.v1.FetchPayloadResponse\x12\\\n\x0b\x43ompleteJob\x12%.sealwork.relay.v1.CompleteJobRequest\x1a&.sealwork.relay.v1.CompleteJobResponse\x12\x62\n\rReleaseLeases\x12\'.sealwork.relay.v1.ReleaseLeasesRequest\x1a(.sealwork.relay.v1.ReleaseLeasesResponse\x12S\n\x08GetSites\x12\".sealwork.relay.v1.GetSitesRequest\x1a#.sealwork.relay.v1.GetSitesResponseBX\n\x15\x64\x65v.sealwork.relay.v1P\x01Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$sealwork/relay/v1/daemon_plane.proto\x12\x11sealwork.relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\x1a\x1bsealwork/relay/v1/job.proto\x1a\x1fsealwork/relay/v1/pairing.proto\x1a&sealwork/relay/v1/site_directory.proto\x1a!sealwork/session/v1/session.proto\"\xf8\x02\n\x0b\x44\x61\x65monHello\x12\x11\n\trunner_id\x18\x01 \x01(\t\x12\x12\n\nprocess_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_name\x18\x03 \x01(\t\x12\x16\n\x0e\x63lient_version\x18\x04 \x01(\t\x12\x18\n\x10protocol_version\x18\x05 \x01(\r\x12\x35\n\x0c\x63\x61pabilities\x18\x06 \x03(\x0e\x32\x1f.sealwork.session.v1.Capability\x12\x33\n\x06matrix\x18\x07 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\x12\x31\n\x08withheld\x18\x08 \x03(\x0b\x32\x1f.sealwork.relay.v1.WithheldKind\x12/\n\tinventory\x18\t \x01(\x0b\x32\x1c.sealwork.relay.v1.Inventory\x12+\n\x06\x63redit\x18\n \x01(\x0b\x32\x1b.sealwork.session.v1.Credit\"F\n\tInventory\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\x12\x0c\n\x04more\x18\x02 \x01(\x08\"n\n DaemonPlaneServiceSessionRequest\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x0f\n\x07\x61\x63k_seq\x18\x02 \x01(\x04\x12,\n\x05items\x18\x03 \x03(\x0b\x32\x1d.sealwork.relay.v1.DaemonItem\"\xc8\x04\n\nDaemonItem\x12\x31\n\x05hello\x18\x01 \x01(\x0b\x32 .sealwork.session.v1.SignedHelloH\x00\x12\x33\n\theartbeat\x18\x02 \x01(\x0b\x32\x1e.sealwork.session.v1.HeartbeatH\x00\x12-\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x1b.sealwork.session.v1.CreditH\x00\x12\x30\n\tgrant_ack\x18\x04 \x01(\x0b\x32\x1b.sealwork.relay.v1.GrantAckH\x00\x12)\n\x05renew\x18\x05 \x01(\x0b\x32\x18.sealwork.relay.v1.RenewH\x00\x12\x46\n\x14\x63\x61pabilities_changed\x18\x06 \x01(\x0b\x32&.sealwork.relay.v1.CapabilitiesChangedH\x00\x12\x32\n\ncancel_ack\x18\x07 \x01(\x0b\x32\x1c.sealwork.relay.v1.CancelAckH\x00\x12\x31\n\tinventory\x18\x08 \x01(\x0b\x32\x1c.sealwork.relay.v1.InventoryH\x00\x12-\n\x04\x63\x61ll\x18\t \x01(\x0b\x32\x1d.sealwork.relay.v1.DaemonCallH\x00\x12/\n\x08\x64raining\x18\n \x01(\x0b\x32\x1b.sealwork.relay.v1.DrainingH\x00\x12/\n\x07goodbye\x18\x0b \x01(\x0b\x32\x1c.sealwork.session.v1.GoodbyeH\x00\x42\x06\n\x04item\"7\n\x08GrantAck\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"H\n\x05Renew\x12\x12\n\nrenewal_id\x18\x01 \x01(\x04\x12+\n\x06leases\x18\x02 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"}\n\x13\x43\x61pabilitiesChanged\x12\x33\n\x06matrix\x18\x01 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\x12\x31\n\x08withheld\x18\x02 \x03(\x0b\x32\x1f.sealwork.relay.v1.WithheldKind\"8\n\tCancelAck\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"\n\n\x08\x44raining\"\xe6\x01\n\nDaemonCall\x12\n\n\x02id\x18\x01 \x01(\x04\x12?\n\rfetch_payload\x18\x02 \x01(\x0b\x32&.sealwork.relay.v1.FetchPayloadRequestH\x00\x12=\n\x0c\x63omplete_job\x18\x03 \x01(\x0b\x32%.sealwork.relay.v1.CompleteJobRequestH\x00\x12\x41\n\x0erelease_leases\x18\x04 \x01(\x0b\x32\'.sealwork.relay.v1.ReleaseLeasesRequestH\x00\x42\t\n\x07request\"u\n!DaemonPlaneServiceSessionResponse\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x0f\n\x07\x61\x63k_seq\x18\x02 \x01(\x04\x12\x32\n\x05items\x18\x03 \x03(\x0b\x32#.sealwork.relay.v1.DaemonServerItem\"\xec\x04\n\x10\x44\x61\x65monServerItem\x12\x33\n\tchallenge\x18\x01 \x01(\x0b\x32\x1e.sealwork.session.v1.ChallengeH\x00\x12/\n\x07welcome\x18\x02 \x01(\x0b\x32\x1c.sealwork.session.v1.WelcomeH\x00\x12\x33\n\theartbeat\x18\x03 \x01(\x0b\x32\x1e.sealwork.session.v1.HeartbeatH\x00\x12-\n\x07granted\x18\x04 \x01(\x0b\x32\x1a.sealwork.relay.v1.GrantedH\x00\x12\x38\n\rpayload_ready\x18\x05 \x01(\x0b\x32\x1f.sealwork.relay.v1.PayloadReadyH\x00\x12/\n\x08verdicts\x18\x06 \x01(\x0b\x32\x1b.sealwork.relay.v1.VerdictsH\x00\x12\x38\n\rsites_changed\x18\x07 \x01(\x0b\x32\x1f.sealwork.relay.v1.SitesChangedH\x00\x12/\n\x05reply\x18\x08 \x01(\x0b\x32\x1e.sealwork.relay.v1.DaemonReplyH\x00\x12\x36\n\x0b\x66rame_error\x18\t \x01(\x0b\x32\x1f.sealwork.session.v1.FrameErrorH\x00\x12>\n\x0fresync_required\x18\n \x01(\x0b\x32#.sealwork.session.v1.ResyncRequiredH\x00\x12\x38\n\x0c\x64rain_notice\x18\x0b \x01(\x0b\x32 .sealwork.session.v1.DrainNoticeH\x00\x42\x06\n\x04item\"\x8b\x01\n\x07Granted\x12(\n\x04stub\x18\x01 \x01(\x0b\x32\x1a.sealwork.relay.v1.JobStub\x12\'\n\x05lease\x18\x02 \x01(\x0b\x32\x18.sealwork.relay.v1.Lease\x12-\n\x05grant\x18\x03 \x01(\x0b\x32\x1e.sealwork.relay.v1.SignedGrant\"\x83\x01\n\x0cPayloadReady\x12*\n\x05lease\x18\x01 \x01(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x33\n\x08\x65nvelope\x18\x03 \x01(\x0b\x32!.sealwork.relay.v1.SealedEnvelope\"\x81\x01\n\x08Verdicts\x12\x12\n\nrenewal_id\x18\x01 \x01(\x04\x12.\n\x0brenewed_for\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x08verdicts\x18\x03 \x03(\x0b\x32\x1f.sealwork.relay.v1.LeaseVerdict\"C\n\x0cSitesChanged\x12\x33\n\tdirectory\x18\x01 \x01(\x0b\x32 .sealwork.relay.v1.SiteDirectory\"\x8f\x02\n\x0b\x44\x61\x65monReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x12@\n\rfetch_payload\x18\x03 \x01(\x0b\x32\'.sealwork.relay.v1.FetchPayloadResponseH\x00\x12>\n\x0c\x63omplete_job\x18\x04 \x01(\x0b\x32&.sealwork.relay.v1.CompleteJobResponseH\x00\x12\x42\n\x0erelease_leases\x18\x05 \x01(\x0b\x32(.sealwork.relay.v1.ReleaseLeasesResponseH\x00\x42\t\n\x07outcome\"\x96\x01\n\x10\x43laimJobsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x06matrix\x18\x02 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\x12\x10\n\x08max_jobs\x18\x03 \x01(\r\x12\'\n\x04wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\x11\x43laimJobsResponse\x12+\n\x07granted\x18\x01 \x03(\x0b\x32\x1a.sealwork.relay.v1.Granted\"A\n\x12RenewLeasesRequest\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"H\n\x13RenewLeasesResponse\x12\x31\n\x08verdicts\x18\x01 \x03(\x0b\x32\x1f.sealwork.relay.v1.LeaseVerdict\"A\n\x13\x46\x65tchPayloadRequest\x12*\n\x05lease\x18\x01 \x01(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\"K\n\x14\x46\x65tchPayloadResponse\x12\x33\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32!.sealwork.relay.v1.SealedEnvelope\"\xaa\x01\n\x12\x43ompleteJobRequest\x12*\n\x05lease\x18\x01 \x01(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\x12\x33\n\x08\x65nvelope\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.SealedEnvelope\x12\x33\n\x0b\x64isposition\x18\x03 \x01(\x0e\x32\x1e.sealwork.relay.v1.Disposition\":\n\x13\x43ompleteJobResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x11\n\tduplicate\x18\x02 \x01(\x08\"u\n\x14ReleaseLeasesRequest\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.sealwork.relay.v1.LeaseRef\x12\x30\n\x06reason\x18\x02 \x01(\x0e\x32 .sealwork.relay.v1.ReleaseReason\"(\n\x15ReleaseLeasesResponse\x12\x0f\n\x07job_ids\x18\x01 \x03(\t\"\x11\n\x0fGetSitesRequest\"G\n\x10GetSitesResponse\x12\x33\n\tdirectory\x18\x01 \x01(\x0b\x32 .sealwork.relay.v1.SiteDirectory*\xe0\x01\n\rReleaseReason\x12\x1e\n\x1aRELEASE_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17RELEASE_REASON_SHUTDOWN\x10\x01\x12\x18\n\x14RELEASE_REASON_PAUSE\x10\x02\x12\x1a\n\x16RELEASE_REASON_REVOKED\x10\x03\x12\x1f\n\x1bRELEASE_REASON_BACKEND_DOWN\x10\x04\x12\x1a\n\x16RELEASE_REASON_REFUSED\x10\x05\x12\x1f\n\x1bRELEASE_REASON_BAD_ENVELOPE\x10\x06\x32\xde\x07\n\x12\x44\x61\x65monPlaneService\x12x\n\x07Session\x12\x33.sealwork.relay.v1.DaemonPlaneServiceSessionRequest\x1a\x34.sealwork.relay.v1.DaemonPlaneServiceSessionResponse(\x01\x30\x01\x12_\n\x0cStartPairing\x12&.sealwork.relay.v1.StartPairingRequest\x1a\'.sealwork.relay.v1.StartPairingResponse\x12\x61\n\x0cWatchPairing\x12&.sealwork.relay.v1.WatchPairingRequest\x1a\'.sealwork.relay.v1.WatchPairingResponse0\x01\x12\\\n\x0bPollPairing\x12%.sealwork.relay.v1.PollPairingRequest\x1a&.sealwork.relay.v1.PollPairingResponse\x12V\n\tClaimJobs\x12#.sealwork.relay.v1.ClaimJobsRequest\x1a$.sealwork.relay.v1.ClaimJobsResponse\x12\\\n\x0bRenewLeases\x12%.sealwork.relay.v1.RenewLeasesRequest\x1a&.sealwork.relay.v1.RenewLeasesResponse\x12_\n\x0c\x46\x65tchPayload\x12&.sealwork.relay.v1.FetchPayloadRequest\x1a\'.sealwork.relay.v1.FetchPayloadResponse\x12\\\n\x0b\x43ompleteJob\x12%.sealwork.relay.v1.CompleteJobRequest\x1a&.sealwork.relay.v1.CompleteJobResponse\x12\x62\n\rReleaseLeases\x12\'.sealwork.relay.v1.ReleaseLeasesRequest\x1a(.sealwork.relay.v1.ReleaseLeasesResponse\x12S\n\x08GetSites\x12\".sealwork.relay.v1.GetSitesRequest\x1a#.sealwork.relay.v1.GetSitesResponseBX\n\x15\x64\x65v.sealwork.relay.v1P\x01Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,88 +38,66 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sealwork.relay.v1.daemon_pl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025dev.sealwork.relay.v1P\001Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1'
-  _globals['_PLATFORM']._serialized_start=5688
-  _globals['_PLATFORM']._serialized_end=5785
-  _globals['_PAIRINGSTATE']._serialized_start=5788
-  _globals['_PAIRINGSTATE']._serialized_end=5941
-  _globals['_RELEASEREASON']._serialized_start=5944
-  _globals['_RELEASEREASON']._serialized_end=6168
-  _globals['_DAEMONHELLO']._serialized_start=214
-  _globals['_DAEMONHELLO']._serialized_end=590
-  _globals['_INVENTORY']._serialized_start=592
-  _globals['_INVENTORY']._serialized_end=662
-  _globals['_DAEMONPLANESERVICESESSIONREQUEST']._serialized_start=664
-  _globals['_DAEMONPLANESERVICESESSIONREQUEST']._serialized_end=774
-  _globals['_DAEMONITEM']._serialized_start=777
-  _globals['_DAEMONITEM']._serialized_end=1361
-  _globals['_GRANTACK']._serialized_start=1363
-  _globals['_GRANTACK']._serialized_end=1418
-  _globals['_RENEW']._serialized_start=1420
-  _globals['_RENEW']._serialized_end=1492
-  _globals['_CAPABILITIESCHANGED']._serialized_start=1494
-  _globals['_CAPABILITIESCHANGED']._serialized_end=1619
-  _globals['_CANCELACK']._serialized_start=1621
-  _globals['_CANCELACK']._serialized_end=1677
-  _globals['_DRAINING']._serialized_start=1679
-  _globals['_DRAINING']._serialized_end=1689
-  _globals['_DAEMONCALL']._serialized_start=1692
-  _globals['_DAEMONCALL']._serialized_end=1922
-  _globals['_DAEMONPLANESERVICESESSIONRESPONSE']._serialized_start=1924
-  _globals['_DAEMONPLANESERVICESESSIONRESPONSE']._serialized_end=2041
-  _globals['_DAEMONSERVERITEM']._serialized_start=2044
-  _globals['_DAEMONSERVERITEM']._serialized_end=2664
-  _globals['_GRANTED']._serialized_start=2667
-  _globals['_GRANTED']._serialized_end=2806
-  _globals['_PAYLOADREADY']._serialized_start=2809
-  _globals['_PAYLOADREADY']._serialized_end=2940
-  _globals['_VERDICTS']._serialized_start=2943
-  _globals['_VERDICTS']._serialized_end=3072
-  _globals['_SITESCHANGED']._serialized_start=3074
-  _globals['_SITESCHANGED']._serialized_end=3141
-  _globals['_SITEDIRECTORY']._serialized_start=3143
-  _globals['_SITEDIRECTORY']._serialized_end=3207
-  _globals['_CONSENTEDSITE']._serialized_start=3210
-  _globals['_CONSENTEDSITE']._serialized_end=3430
-  _globals['_DAEMONREPLY']._serialized_start=3433
-  _globals['_DAEMONREPLY']._serialized_end=3704
-  _globals['_STARTPAIRINGREQUEST']._serialized_start=3707
-  _globals['_STARTPAIRINGREQUEST']._serialized_end=3918
-  _globals['_STARTPAIRINGRESPONSE']._serialized_start=3921
-  _globals['_STARTPAIRINGRESPONSE']._serialized_end=4155
-  _globals['_PAIRINGAPPROVAL']._serialized_start=4158
-  _globals['_PAIRINGAPPROVAL']._serialized_end=4358
-  _globals['_WATCHPAIRINGREQUEST']._serialized_start=4360
-  _globals['_WATCHPAIRINGREQUEST']._serialized_end=4402
-  _globals['_WATCHPAIRINGRESPONSE']._serialized_start=4404
-  _globals['_WATCHPAIRINGRESPONSE']._serialized_end=4528
-  _globals['_POLLPAIRINGREQUEST']._serialized_start=4530
-  _globals['_POLLPAIRINGREQUEST']._serialized_end=4571
-  _globals['_POLLPAIRINGRESPONSE']._serialized_start=4573
-  _globals['_POLLPAIRINGRESPONSE']._serialized_end=4696
-  _globals['_CLAIMJOBSREQUEST']._serialized_start=4699
-  _globals['_CLAIMJOBSREQUEST']._serialized_end=4849
-  _globals['_CLAIMJOBSRESPONSE']._serialized_start=4851
-  _globals['_CLAIMJOBSRESPONSE']._serialized_end=4915
-  _globals['_RENEWLEASESREQUEST']._serialized_start=4917
-  _globals['_RENEWLEASESREQUEST']._serialized_end=4982
-  _globals['_RENEWLEASESRESPONSE']._serialized_start=4984
-  _globals['_RENEWLEASESRESPONSE']._serialized_end=5056
-  _globals['_FETCHPAYLOADREQUEST']._serialized_start=5058
-  _globals['_FETCHPAYLOADREQUEST']._serialized_end=5123
-  _globals['_FETCHPAYLOADRESPONSE']._serialized_start=5125
-  _globals['_FETCHPAYLOADRESPONSE']._serialized_end=5200
-  _globals['_COMPLETEJOBREQUEST']._serialized_start=5203
-  _globals['_COMPLETEJOBREQUEST']._serialized_end=5373
-  _globals['_COMPLETEJOBRESPONSE']._serialized_start=5375
-  _globals['_COMPLETEJOBRESPONSE']._serialized_end=5433
-  _globals['_RELEASELEASESREQUEST']._serialized_start=5435
-  _globals['_RELEASELEASESREQUEST']._serialized_end=5552
-  _globals['_RELEASELEASESRESPONSE']._serialized_start=5554
-  _globals['_RELEASELEASESRESPONSE']._serialized_end=5594
-  _globals['_GETSITESREQUEST']._serialized_start=5596
-  _globals['_GETSITESREQUEST']._serialized_end=5613
-  _globals['_GETSITESRESPONSE']._serialized_start=5615
-  _globals['_GETSITESRESPONSE']._serialized_end=5686
-  _globals['_DAEMONPLANESERVICE']._serialized_start=6171
-  _globals['_DAEMONPLANESERVICE']._serialized_end=7161
+  _globals['_RELEASEREASON']._serialized_start=4448
+  _globals['_RELEASEREASON']._serialized_end=4672
+  _globals['_DAEMONHELLO']._serialized_start=254
+  _globals['_DAEMONHELLO']._serialized_end=630
+  _globals['_INVENTORY']._serialized_start=632
+  _globals['_INVENTORY']._serialized_end=702
+  _globals['_DAEMONPLANESERVICESESSIONREQUEST']._serialized_start=704
+  _globals['_DAEMONPLANESERVICESESSIONREQUEST']._serialized_end=814
+  _globals['_DAEMONITEM']._serialized_start=817
+  _globals['_DAEMONITEM']._serialized_end=1401
+  _globals['_GRANTACK']._serialized_start=1403
+  _globals['_GRANTACK']._serialized_end=1458
+  _globals['_RENEW']._serialized_start=1460
+  _globals['_RENEW']._serialized_end=1532
+  _globals['_CAPABILITIESCHANGED']._serialized_start=1534
+  _globals['_CAPABILITIESCHANGED']._serialized_end=1659
+  _globals['_CANCELACK']._serialized_start=1661
+  _globals['_CANCELACK']._serialized_end=1717
+  _globals['_DRAINING']._serialized_start=1719
+  _globals['_DRAINING']._serialized_end=1729
+  _globals['_DAEMONCALL']._serialized_start=1732
+  _globals['_DAEMONCALL']._serialized_end=1962
+  _globals['_DAEMONPLANESERVICESESSIONRESPONSE']._serialized_start=1964
+  _globals['_DAEMONPLANESERVICESESSIONRESPONSE']._serialized_end=2081
+  _globals['_DAEMONSERVERITEM']._serialized_start=2084
+  _globals['_DAEMONSERVERITEM']._serialized_end=2704
+  _globals['_GRANTED']._serialized_start=2707
+  _globals['_GRANTED']._serialized_end=2846
+  _globals['_PAYLOADREADY']._serialized_start=2849
+  _globals['_PAYLOADREADY']._serialized_end=2980
+  _globals['_VERDICTS']._serialized_start=2983
+  _globals['_VERDICTS']._serialized_end=3112
+  _globals['_SITESCHANGED']._serialized_start=3114
+  _globals['_SITESCHANGED']._serialized_end=3181
+  _globals['_DAEMONREPLY']._serialized_start=3184
+  _globals['_DAEMONREPLY']._serialized_end=3455
+  _globals['_CLAIMJOBSREQUEST']._serialized_start=3458
+  _globals['_CLAIMJOBSREQUEST']._serialized_end=3608
+  _globals['_CLAIMJOBSRESPONSE']._serialized_start=3610
+  _globals['_CLAIMJOBSRESPONSE']._serialized_end=3674
+  _globals['_RENEWLEASESREQUEST']._serialized_start=3676
+  _globals['_RENEWLEASESREQUEST']._serialized_end=3741
+  _globals['_RENEWLEASESRESPONSE']._serialized_start=3743
+  _globals['_RENEWLEASESRESPONSE']._serialized_end=3815
+  _globals['_FETCHPAYLOADREQUEST']._serialized_start=3817
+  _globals['_FETCHPAYLOADREQUEST']._serialized_end=3882
+  _globals['_FETCHPAYLOADRESPONSE']._serialized_start=3884
+  _globals['_FETCHPAYLOADRESPONSE']._serialized_end=3959
+  _globals['_COMPLETEJOBREQUEST']._serialized_start=3962
+  _globals['_COMPLETEJOBREQUEST']._serialized_end=4132
+  _globals['_COMPLETEJOBRESPONSE']._serialized_start=4134
+  _globals['_COMPLETEJOBRESPONSE']._serialized_end=4192
+  _globals['_RELEASELEASESREQUEST']._serialized_start=4194
+  _globals['_RELEASELEASESREQUEST']._serialized_end=4311
+  _globals['_RELEASELEASESRESPONSE']._serialized_start=4313
+  _globals['_RELEASELEASESRESPONSE']._serialized_end=4353
+  _globals['_GETSITESREQUEST']._serialized_start=4355
+  _globals['_GETSITESREQUEST']._serialized_end=4372
+  _globals['_GETSITESRESPONSE']._serialized_start=4374
+  _globals['_GETSITESRESPONSE']._serialized_end=4445
+  _globals['_DAEMONPLANESERVICE']._serialized_start=4675
+  _globals['_DAEMONPLANESERVICE']._serialized_end=5665
 # @@protoc_insertion_point(module_scope)

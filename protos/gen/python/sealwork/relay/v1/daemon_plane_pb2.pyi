@@ -9,11 +9,11 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.rpc import status_pb2 as _status_pb2
 from sealwork.relay.v1 import job_pb2 as _job_pb2
+from sealwork.relay.v1 import site_directory_pb2 as _site_directory_pb2
 from sealwork.session.v1 import session_pb2 as _session_pb2
 import builtins as _builtins
 import sys
@@ -25,66 +25,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _Platform:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _PlatformEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Platform.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    PLATFORM_UNSPECIFIED: _Platform.ValueType  # 0
-    """Not set; refused."""
-    PLATFORM_DARWIN: _Platform.ValueType  # 1
-    """macOS."""
-    PLATFORM_LINUX: _Platform.ValueType  # 2
-    """Linux."""
-    PLATFORM_WIN32: _Platform.ValueType  # 3
-    """Windows."""
-
-class Platform(_Platform, metaclass=_PlatformEnumTypeWrapper):
-    """Platform is what a device runs on."""
-
-PLATFORM_UNSPECIFIED: Platform.ValueType  # 0
-"""Not set; refused."""
-PLATFORM_DARWIN: Platform.ValueType  # 1
-"""macOS."""
-PLATFORM_LINUX: Platform.ValueType  # 2
-"""Linux."""
-PLATFORM_WIN32: Platform.ValueType  # 3
-"""Windows."""
-Global___Platform: _TypeAlias = Platform  # noqa: Y015
-
-class _PairingState:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _PairingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PairingState.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    PAIRING_STATE_UNSPECIFIED: _PairingState.ValueType  # 0
-    """Not set."""
-    PAIRING_STATE_PENDING: _PairingState.ValueType  # 1
-    """Nobody has decided yet."""
-    PAIRING_STATE_APPROVED: _PairingState.ValueType  # 2
-    """Approved; the approval is attached."""
-    PAIRING_STATE_DENIED: _PairingState.ValueType  # 3
-    """A person said no."""
-    PAIRING_STATE_EXPIRED: _PairingState.ValueType  # 4
-    """Lapsed or never known; the two are not told apart."""
-
-class PairingState(_PairingState, metaclass=_PairingStateEnumTypeWrapper):
-    """PairingState is how far a pairing has come."""
-
-PAIRING_STATE_UNSPECIFIED: PairingState.ValueType  # 0
-"""Not set."""
-PAIRING_STATE_PENDING: PairingState.ValueType  # 1
-"""Nobody has decided yet."""
-PAIRING_STATE_APPROVED: PairingState.ValueType  # 2
-"""Approved; the approval is attached."""
-PAIRING_STATE_DENIED: PairingState.ValueType  # 3
-"""A person said no."""
-PAIRING_STATE_EXPIRED: PairingState.ValueType  # 4
-"""Lapsed or never known; the two are not told apart."""
-Global___PairingState: _TypeAlias = PairingState  # noqa: Y015
 
 class _ReleaseReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -741,13 +681,13 @@ class SitesChanged(_message.Message):
 
     DIRECTORY_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def directory(self) -> Global___SiteDirectory:
+    def directory(self) -> _site_directory_pb2.SiteDirectory:
         """What GetSites would answer."""
 
     def __init__(
         self,
         *,
-        directory: Global___SiteDirectory | None = ...,
+        directory: _site_directory_pb2.SiteDirectory | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -756,74 +696,6 @@ class SitesChanged(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SitesChanged: _TypeAlias = SitesChanged  # noqa: Y015
-
-@_typing.final
-class SiteDirectory(_message.Message):
-    """SiteDirectory is every site that the device's owner consents to, paused ones included."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SITES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def sites(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsentedSite]:
-        """The sites; verify each identity before pinning it."""
-
-    def __init__(
-        self,
-        *,
-        sites: _abc.Iterable[Global___ConsentedSite] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sites", b"sites"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SiteDirectory: _TypeAlias = SiteDirectory  # noqa: Y015
-
-@_typing.final
-class ConsentedSite(_message.Message):
-    """ConsentedSite is one site and how it came to its key."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_ID_FIELD_NUMBER: _builtins.int
-    IDENTITY_FIELD_NUMBER: _builtins.int
-    AWAITING_CONSENT_FIELD_NUMBER: _builtins.int
-    SUCCEEDS_FIELD_NUMBER: _builtins.int
-    RETIRING_UNTIL_TIME_FIELD_NUMBER: _builtins.int
-    key_id: _builtins.str
-    """Key id of its current key."""
-    awaiting_consent: _builtins.bool
-    """The consent is paused: keep the pin, expect no work."""
-    @_builtins.property
-    def identity(self) -> _job_pb2.PublicIdentity:
-        """Its public identity."""
-
-    @_builtins.property
-    def succeeds(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.SuccessionLink]:
-        """Its earlier keys, oldest first, immediate predecessor last; at most 64."""
-
-    @_builtins.property
-    def retiring_until_time(self) -> _timestamp_pb2.Timestamp:
-        """Until then an earlier key may still sign."""
-
-    def __init__(
-        self,
-        *,
-        key_id: _builtins.str = ...,
-        identity: _job_pb2.PublicIdentity | None = ...,
-        awaiting_consent: _builtins.bool = ...,
-        succeeds: _abc.Iterable[_job_pb2.SuccessionLink] | None = ...,
-        retiring_until_time: _timestamp_pb2.Timestamp | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "retiring_until_time", b"retiring_until_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaiting_consent", b"awaiting_consent", "identity", b"identity", "key_id", b"key_id", "retiring_until_time", b"retiring_until_time", "succeeds", b"succeeds"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ConsentedSite: _TypeAlias = ConsentedSite  # noqa: Y015
 
 @_typing.final
 class DaemonReply(_message.Message):
@@ -872,243 +744,6 @@ class DaemonReply(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___DaemonReply: _TypeAlias = DaemonReply  # noqa: Y015
-
-@_typing.final
-class StartPairingRequest(_message.Message):
-    """StartPairingRequest introduces a new device."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CLIENT_VERSION_FIELD_NUMBER: _builtins.int
-    LABEL_FIELD_NUMBER: _builtins.int
-    PLATFORM_FIELD_NUMBER: _builtins.int
-    DEVICE_FIELD_NUMBER: _builtins.int
-    MATRIX_FIELD_NUMBER: _builtins.int
-    client_version: _builtins.str
-    """Version of the daemon."""
-    label: _builtins.str
-    """What the owner will see, 1 to 120 characters."""
-    platform: Global___Platform.ValueType
-    """What it runs on."""
-    @_builtins.property
-    def device(self) -> _job_pb2.PublicIdentity:
-        """Its public identity."""
-
-    @_builtins.property
-    def matrix(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.DeviceCapability]:
-        """What it can do now; at most 64 rows."""
-
-    def __init__(
-        self,
-        *,
-        client_version: _builtins.str = ...,
-        label: _builtins.str = ...,
-        platform: Global___Platform.ValueType = ...,
-        device: _job_pb2.PublicIdentity | None = ...,
-        matrix: _abc.Iterable[_job_pb2.DeviceCapability] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_version", b"client_version", "device", b"device", "label", b"label", "matrix", b"matrix", "platform", b"platform"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StartPairingRequest: _TypeAlias = StartPairingRequest  # noqa: Y015
-
-@_typing.final
-class StartPairingResponse(_message.Message):
-    """StartPairingResponse carries the two codes."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DEVICE_CODE_FIELD_NUMBER: _builtins.int
-    USER_CODE_FIELD_NUMBER: _builtins.int
-    VERIFICATION_URL_FIELD_NUMBER: _builtins.int
-    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
-    EXPIRES_IN_FIELD_NUMBER: _builtins.int
-    POLL_INTERVAL_FIELD_NUMBER: _builtins.int
-    device_code: _builtins.str
-    """Secret; never shown. Names the pairing in WatchPairing."""
-    user_code: _builtins.str
-    """Shown to the person, as XXXX-XXXX."""
-    verification_url: _builtins.str
-    """Where the person approves."""
-    @_builtins.property
-    def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When the code dies, in 10 minutes."""
-
-    @_builtins.property
-    def expires_in(self) -> _duration_pb2.Duration:
-        """How long it lives."""
-
-    @_builtins.property
-    def poll_interval(self) -> _duration_pb2.Duration:
-        """How often to poll, for clients without streams."""
-
-    def __init__(
-        self,
-        *,
-        device_code: _builtins.str = ...,
-        user_code: _builtins.str = ...,
-        verification_url: _builtins.str = ...,
-        expire_time: _timestamp_pb2.Timestamp | None = ...,
-        expires_in: _duration_pb2.Duration | None = ...,
-        poll_interval: _duration_pb2.Duration | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "expires_in", b"expires_in", "poll_interval", b"poll_interval"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_code", b"device_code", "expire_time", b"expire_time", "expires_in", b"expires_in", "poll_interval", b"poll_interval", "user_code", b"user_code", "verification_url", b"verification_url"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StartPairingResponse: _TypeAlias = StartPairingResponse  # noqa: Y015
-
-@_typing.final
-class PairingApproval(_message.Message):
-    """PairingApproval is what a device learns on approval, and not before."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUNNER_ID_FIELD_NUMBER: _builtins.int
-    OWNER_FIELD_NUMBER: _builtins.int
-    OWNER_LABEL_FIELD_NUMBER: _builtins.int
-    DIRECTORY_FIELD_NUMBER: _builtins.int
-    CONTROL_PLANE_KEY_FIELD_NUMBER: _builtins.int
-    runner_id: _builtins.str
-    """The device's name from now on."""
-    owner: _builtins.str
-    """Whose device it is."""
-    owner_label: _builtins.str
-    """How to address the owner."""
-    control_plane_key: _builtins.bytes
-    """Ed25519 public key that signs grants, 32 bytes, when the operator has a control plane."""
-    @_builtins.property
-    def directory(self) -> Global___SiteDirectory:
-        """The sites to pin; verify each."""
-
-    def __init__(
-        self,
-        *,
-        runner_id: _builtins.str = ...,
-        owner: _builtins.str = ...,
-        owner_label: _builtins.str | None = ...,
-        directory: Global___SiteDirectory | None = ...,
-        control_plane_key: _builtins.bytes | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_control_plane_key", b"_control_plane_key", "_owner_label", b"_owner_label", "control_plane_key", b"control_plane_key", "directory", b"directory", "owner_label", b"owner_label"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_control_plane_key", b"_control_plane_key", "_owner_label", b"_owner_label", "control_plane_key", b"control_plane_key", "directory", b"directory", "owner", b"owner", "owner_label", b"owner_label", "runner_id", b"runner_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__control_plane_key: _TypeAlias = _typing.Literal["control_plane_key"]  # noqa: Y015
-    _WhichOneofArgType__control_plane_key: _TypeAlias = _typing.Literal["_control_plane_key", b"_control_plane_key"]  # noqa: Y015
-    _WhichOneofReturnType__owner_label: _TypeAlias = _typing.Literal["owner_label"]  # noqa: Y015
-    _WhichOneofArgType__owner_label: _TypeAlias = _typing.Literal["_owner_label", b"_owner_label"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__control_plane_key) -> _WhichOneofReturnType__control_plane_key | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__owner_label) -> _WhichOneofReturnType__owner_label | None: ...
-
-Global___PairingApproval: _TypeAlias = PairingApproval  # noqa: Y015
-
-@_typing.final
-class WatchPairingRequest(_message.Message):
-    """WatchPairingRequest names a pairing."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DEVICE_CODE_FIELD_NUMBER: _builtins.int
-    device_code: _builtins.str
-    """From StartPairing."""
-    def __init__(
-        self,
-        *,
-        device_code: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_code", b"device_code"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WatchPairingRequest: _TypeAlias = WatchPairingRequest  # noqa: Y015
-
-@_typing.final
-class WatchPairingResponse(_message.Message):
-    """WatchPairingResponse is how far it has come."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STATE_FIELD_NUMBER: _builtins.int
-    APPROVAL_FIELD_NUMBER: _builtins.int
-    state: Global___PairingState.ValueType
-    """The state."""
-    @_builtins.property
-    def approval(self) -> Global___PairingApproval:
-        """Set when approved."""
-
-    def __init__(
-        self,
-        *,
-        state: Global___PairingState.ValueType = ...,
-        approval: Global___PairingApproval | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WatchPairingResponse: _TypeAlias = WatchPairingResponse  # noqa: Y015
-
-@_typing.final
-class PollPairingRequest(_message.Message):
-    """PollPairingRequest names a pairing."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DEVICE_CODE_FIELD_NUMBER: _builtins.int
-    device_code: _builtins.str
-    """From StartPairing."""
-    def __init__(
-        self,
-        *,
-        device_code: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_code", b"device_code"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PollPairingRequest: _TypeAlias = PollPairingRequest  # noqa: Y015
-
-@_typing.final
-class PollPairingResponse(_message.Message):
-    """PollPairingResponse is how far it has come."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STATE_FIELD_NUMBER: _builtins.int
-    APPROVAL_FIELD_NUMBER: _builtins.int
-    state: Global___PairingState.ValueType
-    """The state."""
-    @_builtins.property
-    def approval(self) -> Global___PairingApproval:
-        """Set when approved."""
-
-    def __init__(
-        self,
-        *,
-        state: Global___PairingState.ValueType = ...,
-        approval: Global___PairingApproval | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PollPairingResponse: _TypeAlias = PollPairingResponse  # noqa: Y015
 
 @_typing.final
 class ClaimJobsRequest(_message.Message):
@@ -1405,13 +1040,13 @@ class GetSitesResponse(_message.Message):
 
     DIRECTORY_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def directory(self) -> Global___SiteDirectory:
+    def directory(self) -> _site_directory_pb2.SiteDirectory:
         """The sites."""
 
     def __init__(
         self,
         *,
-        directory: Global___SiteDirectory | None = ...,
+        directory: _site_directory_pb2.SiteDirectory | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

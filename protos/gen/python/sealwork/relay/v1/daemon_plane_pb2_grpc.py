@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from sealwork.relay.v1 import daemon_plane_pb2 as sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2
+from sealwork.relay.v1 import pairing_pb2 as sealwork_dot_relay_dot_v1_dot_pairing__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -44,18 +45,18 @@ class DaemonPlaneServiceStub:
                 _registered_method=True)
         self.StartPairing = channel.unary_unary(
                 '/sealwork.relay.v1.DaemonPlaneService/StartPairing',
-                request_serializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.StartPairingRequest.SerializeToString,
-                response_deserializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.StartPairingResponse.FromString,
+                request_serializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.StartPairingRequest.SerializeToString,
+                response_deserializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.StartPairingResponse.FromString,
                 _registered_method=True)
         self.WatchPairing = channel.unary_stream(
                 '/sealwork.relay.v1.DaemonPlaneService/WatchPairing',
-                request_serializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.WatchPairingRequest.SerializeToString,
-                response_deserializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.WatchPairingResponse.FromString,
+                request_serializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.WatchPairingRequest.SerializeToString,
+                response_deserializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.WatchPairingResponse.FromString,
                 _registered_method=True)
         self.PollPairing = channel.unary_unary(
                 '/sealwork.relay.v1.DaemonPlaneService/PollPairing',
-                request_serializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.PollPairingRequest.SerializeToString,
-                response_deserializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.PollPairingResponse.FromString,
+                request_serializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.PollPairingRequest.SerializeToString,
+                response_deserializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.PollPairingResponse.FromString,
                 _registered_method=True)
         self.ClaimJobs = channel.unary_unary(
                 '/sealwork.relay.v1.DaemonPlaneService/ClaimJobs',
@@ -214,18 +215,18 @@ def add_DaemonPlaneServiceServicer_to_server(servicer, server):
             ),
             'StartPairing': grpc.unary_unary_rpc_method_handler(
                     servicer.StartPairing,
-                    request_deserializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.StartPairingRequest.FromString,
-                    response_serializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.StartPairingResponse.SerializeToString,
+                    request_deserializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.StartPairingRequest.FromString,
+                    response_serializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.StartPairingResponse.SerializeToString,
             ),
             'WatchPairing': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchPairing,
-                    request_deserializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.WatchPairingRequest.FromString,
-                    response_serializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.WatchPairingResponse.SerializeToString,
+                    request_deserializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.WatchPairingRequest.FromString,
+                    response_serializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.WatchPairingResponse.SerializeToString,
             ),
             'PollPairing': grpc.unary_unary_rpc_method_handler(
                     servicer.PollPairing,
-                    request_deserializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.PollPairingRequest.FromString,
-                    response_serializer=sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.PollPairingResponse.SerializeToString,
+                    request_deserializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.PollPairingRequest.FromString,
+                    response_serializer=sealwork_dot_relay_dot_v1_dot_pairing__pb2.PollPairingResponse.SerializeToString,
             ),
             'ClaimJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimJobs,
@@ -313,8 +314,8 @@ class DaemonPlaneService:
             request,
             target,
             '/sealwork.relay.v1.DaemonPlaneService/StartPairing',
-            sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.StartPairingRequest.SerializeToString,
-            sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.StartPairingResponse.FromString,
+            sealwork_dot_relay_dot_v1_dot_pairing__pb2.StartPairingRequest.SerializeToString,
+            sealwork_dot_relay_dot_v1_dot_pairing__pb2.StartPairingResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -340,8 +341,8 @@ class DaemonPlaneService:
             request,
             target,
             '/sealwork.relay.v1.DaemonPlaneService/WatchPairing',
-            sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.WatchPairingRequest.SerializeToString,
-            sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.WatchPairingResponse.FromString,
+            sealwork_dot_relay_dot_v1_dot_pairing__pb2.WatchPairingRequest.SerializeToString,
+            sealwork_dot_relay_dot_v1_dot_pairing__pb2.WatchPairingResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -367,8 +368,8 @@ class DaemonPlaneService:
             request,
             target,
             '/sealwork.relay.v1.DaemonPlaneService/PollPairing',
-            sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.PollPairingRequest.SerializeToString,
-            sealwork_dot_relay_dot_v1_dot_daemon__plane__pb2.PollPairingResponse.FromString,
+            sealwork_dot_relay_dot_v1_dot_pairing__pb2.PollPairingRequest.SerializeToString,
+            sealwork_dot_relay_dot_v1_dot_pairing__pb2.PollPairingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,6 +8,7 @@ returns sealed results.
 from collections import abc as _abc
 from grpc import aio as _aio
 from sealwork.relay.v1 import daemon_plane_pb2 as _daemon_plane_pb2
+from sealwork.relay.v1 import pairing_pb2 as _pairing_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -54,14 +55,14 @@ class DaemonPlaneServiceStub:
     UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, DEVICE_ID_CONFLICT, SLOW_CONSUMER,
     SERVER_DRAINING, HELLO_TIMEOUT.
     """
-    StartPairing: _grpc.UnaryUnaryMultiCallable[_daemon_plane_pb2.StartPairingRequest, _daemon_plane_pb2.StartPairingResponse]
+    StartPairing: _grpc.UnaryUnaryMultiCallable[_pairing_pb2.StartPairingRequest, _pairing_pb2.StartPairingResponse]
     """Starts pairing a new device. Not signed, not idempotent: a repeat by the same key
     replaces the earlier code.
     Limits: 500 outstanding codes, each for 10 minutes, one per key.
     Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, PAIRINGS_AT_CAPACITY,
     PAIRING_NOT_OFFERED.
     """
-    WatchPairing: _grpc.UnaryStreamMultiCallable[_daemon_plane_pb2.WatchPairingRequest, _daemon_plane_pb2.WatchPairingResponse]
+    WatchPairing: _grpc.UnaryStreamMultiCallable[_pairing_pb2.WatchPairingRequest, _pairing_pb2.WatchPairingResponse]
     """Waits for a pairing to be decided. Not signed: the device code is the secret.
 
     First frame: PENDING at once, repeated every 15 s as a sign of life.
@@ -70,7 +71,7 @@ class DaemonPlaneServiceStub:
     Survives it: the pairing; ask again with WatchPairing or PollPairing.
     Errors: FIELD_INVALID, PAIRING_NOT_OFFERED, SERVER_DRAINING.
     """
-    PollPairing: _grpc.UnaryUnaryMultiCallable[_daemon_plane_pb2.PollPairingRequest, _daemon_plane_pb2.PollPairingResponse]
+    PollPairing: _grpc.UnaryUnaryMultiCallable[_pairing_pb2.PollPairingRequest, _pairing_pb2.PollPairingResponse]
     """Twin of WatchPairing for clients without streams. Idempotent until approved.
     Errors: FIELD_INVALID, PAIRING_NOT_OFFERED.
     """
@@ -132,14 +133,14 @@ class DaemonPlaneServiceAsyncStub(DaemonPlaneServiceStub):
     UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, DEVICE_ID_CONFLICT, SLOW_CONSUMER,
     SERVER_DRAINING, HELLO_TIMEOUT.
     """
-    StartPairing: _aio.UnaryUnaryMultiCallable[_daemon_plane_pb2.StartPairingRequest, _daemon_plane_pb2.StartPairingResponse]  # type: ignore[assignment]
+    StartPairing: _aio.UnaryUnaryMultiCallable[_pairing_pb2.StartPairingRequest, _pairing_pb2.StartPairingResponse]  # type: ignore[assignment]
     """Starts pairing a new device. Not signed, not idempotent: a repeat by the same key
     replaces the earlier code.
     Limits: 500 outstanding codes, each for 10 minutes, one per key.
     Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, PAIRINGS_AT_CAPACITY,
     PAIRING_NOT_OFFERED.
     """
-    WatchPairing: _aio.UnaryStreamMultiCallable[_daemon_plane_pb2.WatchPairingRequest, _daemon_plane_pb2.WatchPairingResponse]  # type: ignore[assignment]
+    WatchPairing: _aio.UnaryStreamMultiCallable[_pairing_pb2.WatchPairingRequest, _pairing_pb2.WatchPairingResponse]  # type: ignore[assignment]
     """Waits for a pairing to be decided. Not signed: the device code is the secret.
 
     First frame: PENDING at once, repeated every 15 s as a sign of life.
@@ -148,7 +149,7 @@ class DaemonPlaneServiceAsyncStub(DaemonPlaneServiceStub):
     Survives it: the pairing; ask again with WatchPairing or PollPairing.
     Errors: FIELD_INVALID, PAIRING_NOT_OFFERED, SERVER_DRAINING.
     """
-    PollPairing: _aio.UnaryUnaryMultiCallable[_daemon_plane_pb2.PollPairingRequest, _daemon_plane_pb2.PollPairingResponse]  # type: ignore[assignment]
+    PollPairing: _aio.UnaryUnaryMultiCallable[_pairing_pb2.PollPairingRequest, _pairing_pb2.PollPairingResponse]  # type: ignore[assignment]
     """Twin of WatchPairing for clients without streams. Idempotent until approved.
     Errors: FIELD_INVALID, PAIRING_NOT_OFFERED.
     """
@@ -217,9 +218,9 @@ class DaemonPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def StartPairing(
         self,
-        request: _daemon_plane_pb2.StartPairingRequest,
+        request: _pairing_pb2.StartPairingRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_daemon_plane_pb2.StartPairingResponse, _abc.Awaitable[_daemon_plane_pb2.StartPairingResponse]]:
+    ) -> _typing.Union[_pairing_pb2.StartPairingResponse, _abc.Awaitable[_pairing_pb2.StartPairingResponse]]:
         """Starts pairing a new device. Not signed, not idempotent: a repeat by the same key
         replaces the earlier code.
         Limits: 500 outstanding codes, each for 10 minutes, one per key.
@@ -230,9 +231,9 @@ class DaemonPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def WatchPairing(
         self,
-        request: _daemon_plane_pb2.WatchPairingRequest,
+        request: _pairing_pb2.WatchPairingRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_daemon_plane_pb2.WatchPairingResponse], _abc.AsyncIterator[_daemon_plane_pb2.WatchPairingResponse]]:
+    ) -> _typing.Union[_abc.Iterator[_pairing_pb2.WatchPairingResponse], _abc.AsyncIterator[_pairing_pb2.WatchPairingResponse]]:
         """Waits for a pairing to be decided. Not signed: the device code is the secret.
 
         First frame: PENDING at once, repeated every 15 s as a sign of life.
@@ -245,9 +246,9 @@ class DaemonPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def PollPairing(
         self,
-        request: _daemon_plane_pb2.PollPairingRequest,
+        request: _pairing_pb2.PollPairingRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_daemon_plane_pb2.PollPairingResponse, _abc.Awaitable[_daemon_plane_pb2.PollPairingResponse]]:
+    ) -> _typing.Union[_pairing_pb2.PollPairingResponse, _abc.Awaitable[_pairing_pb2.PollPairingResponse]]:
         """Twin of WatchPairing for clients without streams. Idempotent until approved.
         Errors: FIELD_INVALID, PAIRING_NOT_OFFERED.
         """
