@@ -80,7 +80,8 @@ async def test_a_call_is_sent_once_whatever_its_end() -> None:
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=calls_channel_options()) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await channel.unary_unary("/t.S/Away")(b"")
+                call: Any = channel.unary_unary("/t.S/Away")
+                await call(b"")
     finally:
         await server.stop(None)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
