@@ -79,8 +79,8 @@ async def test_a_call_is_sent_once_whatever_its_end() -> None:
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=calls_channel_options()) as channel:
+            call: Any = channel.unary_unary("/t.S/Away")
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                call: Any = channel.unary_unary("/t.S/Away")
                 await call(b"")
     finally:
         await server.stop(None)
