@@ -83,8 +83,11 @@ def main(*, full: bool, workloads: tuple[str, ...], no_peer: bool) -> None:
     gc.set_threshold(10_000, 50, 1_000)
     effort = plan.FULL if full else plan.QUICK
     installer = None if no_peer else Installer()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        report = runner.run(measure(effort, workloads or list(WORKLOADS), installer, console))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            report = runner.run(measure(effort, workloads or list(WORKLOADS), installer, console))
+    except asyncio.CancelledError:
+        raise click.ClickException("stopped by a signal; every server that was started has ended") from None
     # The sections have been shown already, each as soon as it was there.
     print_report(Report(report.title, report.machine), console)
     console.print(f"\nwritten to {_write(report)}")

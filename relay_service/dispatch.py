@@ -20,6 +20,8 @@ from relay_service.core.model import (
     ProjectionShared,
     SealedEnvelope,
     SessionOpened,
+    Verdict,
+    VerdictState,
     WorkAvailable,
 )
 from relay_service.core.projection import ProjectedDevice, Projection
@@ -62,6 +64,7 @@ class Dispatch:
         self._seekers: OrderedDict[int, Claimant] = OrderedDict()
         self._lease_changes: deque[LeaseChanged] = deque()
         self._inboxes: OrderedDict[str, None] = OrderedDict()
+        self._uninformed: OrderedDict[DaemonSession, None] = OrderedDict()
         self._missed = False
         self._pump: asyncio.Task[None] | None = None
         self._stop_listening = store.listen(self._note)
@@ -110,6 +113,7 @@ class Dispatch:
         self._missed = False
         self.reconsider()
         for session in self._daemons:
+            self._uninformed[session] = None
             self.seek(session)
         for site_id in self._inbox.connected():
             self.deliver(site_id)
@@ -151,7 +155,7 @@ class Dispatch:
     async def _work_off(self) -> None:
         try:
             steps = 0
-            while self._lease_changes or self._inboxes or self._seekers or self._work:
+            while self._lease_changes or self._inboxes or self._uninformed or self._seekers or self._work:
                 await self._step()
                 steps += 1
                 if steps % _STEPS_PER_TURN == 0:
@@ -167,6 +171,9 @@ class Dispatch:
             elif self._inboxes:
                 site_id, _ = self._inboxes.popitem(last=False)
                 await self._inbox.deliver(site_id)
+            elif self._uninformed:
+                session, _ = self._uninformed.popitem(last=False)
+                await self._inform(session)
             elif self._seekers:
                 _, claimant = self._seekers.popitem(last=False)
                 await self._claim(claimant, claimant.free)
@@ -232,6 +239,16 @@ class Dispatch:
                 await self._announce_payload(session, change)
             else:
                 session.push_change(change)
+
+    async def _inform(self, session: DaemonSession) -> None:
+        """Tells a holder again of cancels and payloads, either of which it takes twice for once."""
+        if session.ended:
+            return
+        cancels = await self._store.cancel_requests(session.runner_id)
+        if cancels:
+            session.push_verdicts([Verdict(lease, VerdictState.CANCEL_REQUESTED) for lease in cancels])
+        for job in await self._store.held(session.runner_id):
+            await session.announce_payload(job)
 
     async def _announce_payload(self, session: DaemonSession, change: LeaseChanged) -> None:
         job = await self._store.job(change.site_id, change.lease.job_id)

@@ -63,8 +63,15 @@ class ProjectionExchange:
                 await self._adopt(shared)
 
     def missed(self) -> None:
-        """News may have been missed."""
-        self._background.run(self.catch_up())
+        """News may have been missed, and what was to be shared may not have been."""
+        self._background.run(self._agree())
+
+    async def _agree(self) -> None:
+        """Takes over what is newer, and shares what changed here while the store was away."""
+        await self.catch_up()
+        shared = await self._store.shared_projection()
+        if self._source.current.revision > (0 if shared is None else shared.revision):
+            await self._share(self._source.current)
 
     def _note(self, change: Change) -> None:
         if isinstance(change, ProjectionShared) and change.revision > self._source.current.revision:

@@ -9,6 +9,7 @@ from bench.variant import BurstResult, VariantFailedError, VariantUnavailableErr
 from relay_service.client.errors import JobEndedError, RelayError
 from relay_service.client.payloads import GeneratePayload
 from relay_service.client.site_jobs import JobHandle
+from service_common.session_client import SessionLost
 
 _PATIENCE_SECONDS = 5.0
 # So many in a row say that something is broken rather than slow.
@@ -44,7 +45,7 @@ class _Latency:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
                     latencies.append(await self._measure() * 1000)
                 in_a_row = 0
-            except (TimeoutError, RelayError, JobEndedError) as error:
+            except (TimeoutError, RelayError, JobEndedError, SessionLost) as error:
                 failures, in_a_row = failures + 1, in_a_row + 1
                 if in_a_row == _MOST_FAILURES:
                     raise VariantFailedError(f"{in_a_row} jobs in a row failed: {error!r}") from error

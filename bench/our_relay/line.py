@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic
 from typing import Any, Self
 
@@ -65,8 +64,8 @@ class Line:
         self._writer.stop()
         self._call.cancel()
         if self._reader is not None:
-            with suppress(asyncio.CancelledError):
-                await self._reader
+            # However it ended: whoever waited for its items has noticed that none came.
+            await asyncio.gather(self._reader, return_exceptions=True)
 
     async def _greet(self, plane: SessionPlane, party: Party, hello: bytes) -> list[Any]:
         challenge = (await self._frame()).items[0].challenge

@@ -1,6 +1,6 @@
 """What a site's inbox says about one job, and which word replaces which."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from relay_service.core.model import (
     Claim,
@@ -15,8 +15,7 @@ from relay_service.core.model import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NoticeDraft:
+class NoticeDraft(NamedTuple):
     """A row that has no place in an inbox yet; the fields are those of `Notice`."""
 
     kind: NoticeKind
@@ -28,8 +27,7 @@ class NoticeDraft:
     requeue: RequeueCause | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobRows:
+class JobRows(NamedTuple):
     """The rows of one job.
 
     Attributes:
@@ -41,8 +39,7 @@ class JobRows:
     requeued: Notice | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where and when a row is written."""
 
     notice_id: str

@@ -1,7 +1,5 @@
 """What time alone makes of a job. Every bound is inclusive: at the instant itself it is over."""
 
-from dataclasses import replace
-
 from relay_service.core.limits import AWAITING_PAYLOAD_MS, SEAL_ATTEMPTS_BEFORE_EVICTION
 from relay_service.core.model import (
     JobEnd,
@@ -87,4 +85,4 @@ def _waited(job: RoutedJob, now_ms: int) -> Transition:
 
 def _told(job: RoutedJob, step: Transition) -> Transition:
     """The step, with the word to the holder who did not bring it about."""
-    return replace(step, word=lease_word(job, end=step.lease_end))
+    return step._replace(word=lease_word(job, end=step.lease_end))

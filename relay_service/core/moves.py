@@ -1,7 +1,7 @@
 """The moves of a job: which there are, and the ones that several commands share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from relay_service.core import inbox
 from relay_service.core.inbox import NoticeDraft
@@ -48,8 +48,7 @@ MOVES: Mapping[JobState, frozenset[JobState]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """One decided step.
 
     Attributes:
@@ -149,9 +148,9 @@ def wasted(
     again and again learns of one device and not of a fleet.
     """
     if attempts >= SEAL_ATTEMPTS_BEFORE_EVICTION:
-        return replace(ended(JobEnd.EVICTED_UNSEALED, lease_end), wasted_window=True)
+        return ended(JobEnd.EVICTED_UNSEALED, lease_end)._replace(wasted_window=True)
     sticky = revise(job, seal_attempts=attempts, reoffer_to=job.reoffer_to or holder(job).runner_id)
-    return replace(requeued(sticky, cause, lease_end, now_ms), wasted_window=True)
+    return requeued(sticky, cause, lease_end, now_ms)._replace(wasted_window=True)
 
 
 def pending_retries(job: RoutedJob, now_ms: int) -> tuple[tuple[str, int], ...]:

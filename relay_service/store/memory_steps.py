@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from relay_service.core.churn import Churn, record_lapse
 from relay_service.core.inbox import wants_seal
@@ -37,8 +37,7 @@ _CHURNING_ROUTES = 65_536
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PastLease:
+class PastLease(NamedTuple):
     """A lease that is over; `end` is None when its job was finished under it."""
 
     runner_id: str

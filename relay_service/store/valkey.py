@@ -33,6 +33,7 @@ from relay_service.store.base import (
     Enqueued,
     Listener,
     SharedProjection,
+    StoreUnavailable,
     TooLate,
 )
 from relay_service.store.valkey_changes import Listeners, Subscription
@@ -113,6 +114,7 @@ class ValkeyRoutingStore:
         self._claims = Claims(self._sites, self._runners, new_secret, quotas.leases_per_device)
         self._relays = Relays(functions, self._listeners, clock_setting)
         self._full_sweep_at = 0.0
+        self._swept_epoch = 0
 
     @property
     def inspected(self) -> int:
@@ -131,7 +133,11 @@ class ValkeyRoutingStore:
             StoreUnavailable: not within this time.
         """
         await self._connection.start(seconds)
-        await self._subscription.start(seconds)
+        try:
+            await self._subscription.start(seconds)
+        except StoreUnavailable:
+            await self.close()
+            raise
 
     async def delivered(self) -> None:
         """Returns when every change so far has reached the listeners of this store.
@@ -284,9 +290,9 @@ class ValkeyRoutingStore:
         await self._connection.close()
 
     async def _sites_to_sweep(self) -> list[str]:
-        now = asyncio.get_running_loop().time()
-        if now >= self._full_sweep_at:
-            self._full_sweep_at = now + _FULL_SWEEP_SECONDS
+        now, epoch = asyncio.get_running_loop().time(), self._functions.epoch
+        if now >= self._full_sweep_at or epoch != self._swept_epoch:
+            self._full_sweep_at, self._swept_epoch = now + _FULL_SWEEP_SECONDS, epoch
             return await self._sites.everywhere()
         _, due, _ = await self._sites.due()
         return sorted(due)

@@ -38,7 +38,7 @@ class CommandConnection:
         self,
         make_wire: Callable[[], Wire],
         prepare: Callable[[Wire], Awaitable[None]],
-        answer_seconds: float = 10.0,
+        answer_seconds: float = 15.0,
     ) -> None:
         """Makes it; `start` connects.
 
@@ -67,10 +67,21 @@ class CommandConnection:
         """
         self._keeper = asyncio.create_task(self._keep())
         try:
+            await self.connected(seconds)
+        except StoreUnavailable:
+            await self.close()
+            raise
+
+    async def connected(self, seconds: float) -> None:
+        """Returns when there is a connection.
+
+        Raises:
+            StoreUnavailable: none within this time.
+        """
+        try:
             async with asyncio.timeout(seconds):
                 await self._connected.wait()
         except TimeoutError:
-            await self.close()
             raise StoreUnavailable(f"no connection to the server: {self._last_failure}") from None
 
     async def close(self) -> None:
@@ -126,6 +137,10 @@ class CommandConnection:
             except _LOST as error:
                 self._last_failure = f"{type(error).__name__}: {error}"
                 _logger.warning("the connection to the store failed: %s", self._last_failure)
+            except Exception as error:
+                # Whatever it was, another connection begins with a clean slate.
+                self._last_failure = type(error).__name__
+                _logger.exception("the connection to the store failed")
             finally:
                 await _end(wire)
             await asyncio.sleep(waiting_seconds(attempt))
@@ -166,7 +181,7 @@ class CommandConnection:
     def _settle(self, reply: object) -> None:
         answer, observer, _ = self._unanswered.popleft()
         if observer is not None and not isinstance(reply, ResponseError):
-            observer(reply)
+            _show(observer, reply)
         if answer.done():
             return
         if isinstance(reply, ResponseError):
@@ -198,6 +213,14 @@ class CommandConnection:
                 answer.set_exception(StoreUnavailable("the connection to the server was lost"))
                 # Nobody may be waiting any more; that is no reason to complain about the exception.
                 answer.exception()
+
+
+def _show(observer: Observer, reply: object) -> None:
+    try:
+        observer(reply)
+    except Exception:
+        # It must not stand between the other callers and their answers.
+        _logger.exception("an answer of the store could not be observed")
 
 
 async def _next_answer(wire: Wire) -> object:

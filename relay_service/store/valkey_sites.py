@@ -10,6 +10,7 @@ from relay_service.store.valkey_changes import Listeners
 from relay_service.store.valkey_connection import CommandConnection, Observer
 from relay_service.store.valkey_library import Library
 from relay_service.store.valkey_names import site_tag
+from relay_service.store.valkey_settings import settings_problems
 from relay_service.store.valkey_wire import Part, ResponseError, Wire, exchange
 
 _logger = logging.getLogger(__name__)
@@ -77,6 +78,9 @@ class Functions:
             # The name says what is in it, so one that is there is this very one.
             if _LOADED_BEFORE not in str(error):
                 raise
+        if self.epoch == 0:
+            for problem in await settings_problems(wire):
+                _logger.warning("the store's server: %s", problem)
         self.epoch += 1
         if self.epoch > 1 and self._on_gap is not None:
             # Replies that were lost have told nobody of what changed.

@@ -67,11 +67,18 @@ def wires(url: str) -> Callable[[], Wire]:
     Raises:
         ValueError: the address is none of these.
     """
-    # An idle subscription is no failure, so reading has no time limit of its own.
-    options: dict[str, object] = {"socket_timeout": None, "socket_connect_timeout": _CONNECT_SECONDS}
+    pool: Any = ConnectionPool.from_url(url)
+    # Whatever the address says: an idle subscription is no failure, so reading has no time limit of its
+    # own, and answers are bytes in the form that is read here.
+    pool.connection_kwargs |= {
+        "socket_timeout": None,
+        "socket_connect_timeout": _CONNECT_SECONDS,
+        "protocol": 2,
+        "decode_responses": False,
+        "client_name": "sealwork",
+    }
     if not url.startswith("unix:"):
-        options["socket_keepalive"] = True
-    pool: Any = ConnectionPool.from_url(url, client_name="sealwork", **options)
+        pool.connection_kwargs["socket_keepalive"] = True
     return cast("Callable[[], Wire]", pool.make_connection)
 
 

@@ -70,7 +70,12 @@ function Claiming.claim(site, text)
   if #answered > 0 then
     return {site.id, answered, {}, held, false, 0}
   end
-  local room = math.min(#request.lease_ids, LIMITS.leases_per_device - held - request.held_elsewhere)
+  local most = LIMITS.leases_per_device - request.held_elsewhere
+  if held >= most then
+    -- Records that were lost are still counted; the rare full device is counted exactly.
+    held = #Leases.held(site, request.runner_id)
+  end
+  local room = math.min(#request.lease_ids, most - held)
   if room <= 0 and #request.lease_ids > 0 then
     return {site.id, {}, {}, held, false, 0}
   end

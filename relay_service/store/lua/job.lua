@@ -106,11 +106,15 @@ end
 
 -- What cannot be read is put aside: it is not granted, not counted and not looked at again.
 -- Places in indexes that its record alone could name are dropped when they come up.
-local function put_aside(site, id, text)
+local function put_aside(site, id, text, record)
   site.unreadable[#site.unreadable + 1] = id
   redis.call('HDEL', site.base .. 'jobs', id)
   if redis.call('HLEN', site.base .. 'unreadable') < UNREADABLE_KEPT then
     redis.call('HSET', site.base .. 'unreadable', id, text)
+  end
+  local claim = type(record) == 'table' and record.claim
+  if type(claim) == 'table' and is_text(claim.lease_id) then
+    redis.call('UNLINK', site.base .. 'payload:' .. claim.lease_id)
   end
   if redis.call('ZREM', site.base .. 'finished', id) == 1 then
     local result = site.base .. 'result:' .. id
@@ -129,7 +133,7 @@ function Job.load(site, id)
   if decoded and is_readable(job, id) then
     return job, text
   end
-  put_aside(site, id, text)
+  put_aside(site, id, text, decoded and job)
   return nil
 end
 

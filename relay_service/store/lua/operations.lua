@@ -2,7 +2,8 @@
 --
 -- An operation on a site takes the site's base as its key, and as arguments the setting of the
 -- clock, a name of the store that asks, the site's id ('' when only a lease names it) and what its
--- function says. It first lets time pass. Its reply is described at Site.close. The other operations say their keys themselves.
+-- function says. It first lets time pass. Its reply is described at Site.close. The other
+-- operations say their keys themselves.
 
 local function on_site(perform)
   return function(keys, arguments)

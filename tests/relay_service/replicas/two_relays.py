@@ -9,6 +9,7 @@ from typing import Any
 import grpc.aio
 
 from relay_service.client.keys import Keys
+from relay_service.process import Gap
 from relay_service.projection import ProjectionSource
 from relay_service.server import RelayServer, ServerOptions
 from relay_service.store.valkey import ValkeyRoutingStore
@@ -29,6 +30,7 @@ class TwoRelays(RelayUnderTest):
 
     device_server: RelayServer = field(kw_only=True)
     device_channel: Any = field(kw_only=True)
+    stores: list[ValkeyRoutingStore] = field(kw_only=True)
 
     def daemon(self, name: str = "runner-1", *, keys: Keys | None = None, channel: Any = None) -> RawDaemon:
         return super().daemon(name, keys=keys, channel=channel or self.device_channel)
@@ -49,10 +51,19 @@ class TwoRelays(RelayUnderTest):
 
 @asynccontextmanager
 async def two_relays(url: str, times: SessionTimes | None = None, **options: Any) -> AsyncIterator[TwoRelays]:
-    """Serves two relays that share nothing but the server, and the clock of the test."""
+    """Serves two relays that share nothing but the server, and the clock of the test.
+
+    Args:
+        url: of the server; with two of them, parted by a space, each relay has a way of its own to it.
+    """
     clock = ManualClock(START_MS)
     source = ProjectionSource(PROJECTION)
-    stores = [ValkeyRoutingStore(url, clock_setting=lambda: str(clock.now_ms())) for _ in range(2)]
+    gaps = [Gap(), Gap()]
+    urls = url.split() if " " in url else [url, url]
+    stores = [
+        ValkeyRoutingStore(way, clock_setting=lambda: str(clock.now_ms()), on_gap=gap.note)
+        for way, gap in zip(urls, gaps, strict=True)
+    ]
     for store in stores:
         await store.start()
     given = ServerOptions(
@@ -62,6 +73,8 @@ async def two_relays(url: str, times: SessionTimes | None = None, **options: Any
         **options,
     )
     servers = [RelayServer(guarded(store), source, given, clock=clock, random=Random(7)) for store in stores]
+    for gap, server in zip(gaps, servers, strict=True):
+        gap.tell = [server.relay.dispatch.note_gap]
     try:
         async with (
             servers[0] as first,
@@ -77,6 +90,7 @@ async def two_relays(url: str, times: SessionTimes | None = None, **options: Any
                 channel,
                 device_server=second,
                 device_channel=device_channel,
+                stores=stores,
             )
     finally:
         for store in stores:

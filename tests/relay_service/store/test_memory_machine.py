@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from relay_service.core.identity import PublicIdentity
 from relay_service.core.model import (
     Audience,
     Change,
@@ -18,9 +17,7 @@ from relay_service.core.model import (
     JobStub,
     LeaseChanged,
     LeaseRef,
-    Notice,
     NoticeAdded,
-    NoticeKind,
     Refusal,
     ReleaseReason,
     Route,
@@ -34,7 +31,8 @@ from relay_service.store.base import ClaimRequest, TooLate
 from relay_service.store.memory import MemoryRoutingStore
 
 from .index_check import check_indexes
-from .naive_relay import NaiveJob, NaiveQuotas, NaiveRelay, NaiveRow
+from .machine_views import DEVICES, RUNNERS, naive_view, said, same_row, view, word_of
+from .naive_relay import NaiveQuotas, NaiveRelay
 
 Answer = TypeVar("Answer")
 
@@ -42,10 +40,6 @@ START_MS = 1_700_000_000_000
 FAR_MS = 200_000_000
 SITES = ("s1", "s2")
 OWNERS = ("alice", "bob")
-RUNNERS = {"r1": "alice", "r2": "alice", "r3": "bob"}
-DEVICES = {
-    runner: PublicIdentity(runner.encode() * 16, b"e" * 32, b"s" * 64) for runner in (*RUNNERS, "nobody")
-}
 KINDS = ("chat", "generate")
 ROUTES = tuple((site, owner) for site in SITES for owner in OWNERS)
 
@@ -261,7 +255,7 @@ class MemoryMachine(RuleBasedStateMachine):
     def acknowledge_row(self, data: st.DataObject) -> None:
         row = data.draw(st.sampled_from(self.naive.rows))
         notices = answer_of(self.store.notices(row.site, 0, 1_000))
-        mine = [notice for notice in notices if _same_row(notice, row)]
+        mine = [notice for notice in notices if same_row(notice, row)]
         if not mine:
             assert self.naive.acknowledge_row(row) is False
             return
@@ -313,7 +307,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     def the_same_jobs(self) -> None:
         jobs = answer_of(self.store.jobs())
-        assert {_view(job) for job in jobs} == {_naive_view(job) for job in self.naive.jobs}
+        assert {view(job) for job in jobs} == {naive_view(job) for job in self.naive.jobs}
         for site in SITES:
             waiting = [job.key.job_id for job in answer_of(self.store.awaiting(site))]
             assert sorted(waiting) == sorted(
@@ -338,7 +332,7 @@ class MemoryMachine(RuleBasedStateMachine):
         for site in SITES:
             notices = answer_of(self.store.notices(site, 0, 1_000))
             rows = [row for row in self.naive.rows if row.site == site]
-            assert [_said(notice) for notice in notices] == [
+            assert [said(notice) for notice in notices] == [
                 (row.kind, row.job_id, row.word, row.count) for row in rows
             ]
             for at, notice in enumerate(notices):
@@ -346,7 +340,7 @@ class MemoryMachine(RuleBasedStateMachine):
                 assert list(rest) == list(notices[at + 1 : at + 2])
 
     def the_same_words(self) -> None:
-        told = [_word(change) for change in self.changes if isinstance(change, LeaseChanged)]
+        told = [word_of(change) for change in self.changes if isinstance(change, LeaseChanged)]
         assert told == self.naive.words
         reports = [change for change in self.changes if isinstance(change, ChurnReport)]
         assert [((said.route.site_id, said.route.owner), said.expiries) for said in reports] == (
@@ -390,64 +384,6 @@ class MemoryMachine(RuleBasedStateMachine):
         ends = [row.written + 86_400_000 for row in self.naive.rows if row.kind == "job-ended"]
         instants = [job.due() for job in self.naive.jobs] + ends
         assert due == (min(instants) if instants else None)
-
-
-def _view(job: RoutedJob) -> tuple[object, ...]:
-    claim = job.claim
-    return (
-        (job.key.site_id, job.key.job_id, job.stub.owner, job.stub.kind, job.stub.audience.value),
-        job.state.value,
-        claim and (claim.runner_id, claim.lease_id, claim.lease_expires_at_ms),
-        claim and (claim.owner, claim.device.key_id),
-        job.awaiting_until_ms,
-        (job.seal_attempts, job.attempts_before_seal, job.reoffer_to, job.sticky_until_ms),
-        (job.refused_by, tuple(sorted(job.retry_after_ms))),
-        (job.cancelled, job.cancel_acknowledged),
-        job.payload and job.payload.ciphertext,
-        job.result and job.result.ciphertext,
-        job.retained_until_ms,
-    )
-
-
-def _naive_view(job: NaiveJob) -> tuple[object, ...]:
-    held = job.runner is not None
-    runner = job.runner or "nobody"
-    reserved = job.sticky is not None and job.state == "queued"
-    return (
-        (job.site, job.job_id, job.owner, job.kind, job.audience),
-        job.state,
-        (job.runner, job.lease, job.lease_until) if held else None,
-        (RUNNERS[runner], DEVICES[runner].key_id) if held else None,
-        job.window_until if job.state == "awaiting-payload" else None,
-        (job.attempts, job.attempts_before, job.sticky, job.sticky_until if reserved else None),
-        (tuple(job.refused), tuple(sorted(job.retry.items()))),
-        (job.cancelled, job.cancel_known),
-        job.payload,
-        job.result,
-        job.kept_until if job.state == "done" else None,
-    )
-
-
-def _said(notice: Notice) -> tuple[str, str, str, int]:
-    words = {
-        NoticeKind.PLEASE_SEAL: notice.claim and notice.claim.lease_id,
-        NoticeKind.RESULT_READY: str(notice.result_bytes),
-        NoticeKind.JOB_ENDED: notice.end and notice.end.value,
-        NoticeKind.JOB_REQUEUED: notice.requeue and notice.requeue.value,
-    }
-    return notice.kind.value, notice.key.job_id, words[notice.kind] or "", notice.count
-
-
-def _same_row(notice: Notice, row: NaiveRow) -> bool:
-    return _said(notice) == (row.kind, row.job_id, row.word, row.count)
-
-
-def _word(change: LeaseChanged) -> tuple[str, ...]:
-    named = (change.runner_id, change.lease.job_id, change.lease.lease_id)
-    assert change.payload_ready + change.cancel_requested + (change.end is not None) == 1
-    if change.payload_ready:
-        return ("payload", *named)
-    return ("cancel", *named) if change.end is None else ("end", *named, change.end.value)
 
 
 MemoryMachine.TestCase.settings = settings(

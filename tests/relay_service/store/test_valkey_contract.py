@@ -6,7 +6,7 @@ import pytest
 
 from relay_service.store.contract import RoutingStoreContract
 
-from .valkey_fixture import TcpServer, ValkeyHarness, empty, require_valkey
+from .valkey_fixture import TcpServer, ValkeyHarness, require_valkey
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,8 @@ async def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 
 async def harness(url: str) -> AsyncIterator[ValkeyHarness]:
-    empty(url)
     harness = ValkeyHarness(url)
-    await harness.store.start()
+    await harness.start()
     yield harness
     await harness.store.close()
 

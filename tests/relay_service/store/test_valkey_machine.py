@@ -35,7 +35,7 @@ from relay_service.store.base import ClaimRequest, Completed, Enqueued, TooLate
 
 from . import test_memory_machine as memory
 from .naive_relay import DAY_MS, NaiveQuotas, NaiveRelay, Name
-from .valkey_fixture import TcpServer, empty, require_valkey
+from .valkey_fixture import TcpServer, ValkeyRoutingStore, empty, require_valkey, site_tag, tag_of_lease
 from .valkey_index_check import check_valkey_indexes
 
 Answer = TypeVar("Answer")
@@ -91,11 +91,8 @@ class SteppedStore:
     model: SiteBySiteRelay
     loop: asyncio.AbstractEventLoop
     names: dict[str, str] = field(default_factory=dict)
-    visited: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from relay_service.store.valkey import ValkeyRoutingStore
-
         self.store = ValkeyRoutingStore(self.url, quotas=QUOTAS, clock_setting=lambda: str(self.model.now))
         self._numbers = count(1)
         self.run(self.store.start(20))
@@ -115,8 +112,6 @@ class SteppedStore:
         return LeaseRef(lease.job_id, real.get(lease.lease_id, lease.lease_id))
 
     def _site_of(self, lease: LeaseRef) -> list[str]:
-        from relay_service.store.valkey_names import site_tag, tag_of_lease
-
         tag = tag_of_lease(self._real(lease).lease_id)
         return [site for site in memory.SITES if site_tag(site) == tag]
 
@@ -171,13 +166,12 @@ class SteppedStore:
 
     async def claim(self, request: ClaimRequest) -> Sequence[GrantedJob]:
         asked = sorted({route.site_id for route in request.routes})
-        visited = self.visited.setdefault(request.runner_id, set())
-        elsewhere = sorted(visited - set(asked))
+        tags = self.run(self.store._runners.sites(request.runner_id))
+        elsewhere = [site for site in memory.SITES if site not in asked and site_tag(site) in tags]
         alone = len(asked) == 1 and request.maximum > 0
         self.model.concerned = [*elsewhere, *asked] if alone else [*asked, *elsewhere]
         grants = self.run(self.store.claim(request))
         for grant in grants:
-            visited.add(grant.site_id)
             if grant.lease_id not in self.names:
                 self.names[grant.lease_id] = f"lease-{next(self._numbers)}"
         return [self._granted(grant) for grant in grants]

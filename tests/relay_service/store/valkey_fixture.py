@@ -1,10 +1,8 @@
 """Valkey servers for tests, and what the contract needs of a store on one."""
 
-import asyncio
 import os
 import socket
 import subprocess
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,13 +11,27 @@ import pytest
 from relay_service.core.quotas import Quotas
 from relay_service.store.contract import CONTRACT_QUOTAS
 
+__all__ = [
+    "MISSING",
+    "TcpServer",
+    "Valkey",
+    "ValkeyHarness",
+    "ValkeyRoutingStore",
+    "empty",
+    "find_program",
+    "free_port",
+    "require_valkey",
+    "site_tag",
+    "tag_of_lease",
+]
+
 try:
     from valkey import Valkey
     from valkey.exceptions import ValkeyError
 
     from relay_service.store.embedded_valkey import find_program
     from relay_service.store.valkey import ValkeyRoutingStore
-    from relay_service.store.valkey_names import site_tag
+    from relay_service.store.valkey_names import site_tag, tag_of_lease
 
     MISSING = ""
 except ImportError as error:
@@ -68,7 +80,7 @@ class TcpServer:
             "dir": str(self.folder),
             "save": "",
             "appendonly": "yes",
-            "appendfsync": "always",
+            "appendfsync": "everysec",
             "cluster-enabled": "yes",
             "cluster-port": str(free_port()),
             "logfile": str(self.folder / "log"),
@@ -108,21 +120,24 @@ class TcpServer:
 
 @dataclass
 class ValkeyHarness:
-    """A store on a server, with a clock that can be moved on."""
+    """A store on a server; its clock begins at the server's time and stands until it is advanced."""
 
     url: str
     quotas: Quotas = CONTRACT_QUOTAS
-    ahead_ms: int = 0
+    now_ms: int | None = None
     store: "ValkeyRoutingStore" = field(init=False)
 
     def __post_init__(self) -> None:
         self.store = ValkeyRoutingStore(self.url, quotas=self.quotas, clock_setting=self._clock_setting)
 
-    def _clock_setting(self) -> str:
-        return str(time.time_ns() // 1_000_000 + self.ahead_ms) if self.ahead_ms else ""
+    async def start(self) -> None:
+        empty(self.url)
+        await self.store.start(20)
+        self.now_ms = await self.store.now()
 
     async def advance(self, milliseconds: int) -> None:
-        self.ahead_ms += milliseconds
+        assert self.now_ms is not None
+        self.now_ms += milliseconds
 
     async def delivered(self) -> None:
         await self.store.delivered()
@@ -132,12 +147,10 @@ class ValkeyHarness:
             client.hset(f"sealwork:{{{site_tag(site_id)}}}:jobs", job_id, b"\xff{not a record")
         return True
 
+    def _clock_setting(self) -> str:
+        return "" if self.now_ms is None else str(self.now_ms)
+
 
 def empty(url: str) -> None:
     with Valkey.from_url(url) as client:
         client.flushall()
-
-
-async def until(condition: "asyncio.Event", seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        await condition.wait()
