@@ -99,4 +99,6 @@ async def _bounded_burst(variant: Variant, seconds: float) -> BurstResult:
 
 
 def _words(failure: Exception) -> str:
+    if isinstance(failure, TimeoutError):
+        return "it took too long"
     return str(failure) or type(failure).__name__

@@ -150,8 +150,17 @@ class Subscription:
             finally:
                 attempt = 0 if self._subscribed.is_set() else attempt + 1
                 self._subscribed.clear()
+                self._give_up()
                 await _end(wire)
             await asyncio.sleep(waiting_seconds(attempt))
+
+    def _give_up(self) -> None:
+        """What was published before now may never come."""
+        for marker in self._markers.values():
+            if not marker.done():
+                marker.set_exception(StoreUnavailable("the subscription was lost"))
+                # Whoever waits may have failed already for another reason.
+                marker.exception()
 
     async def _hear(self, wire: Wire) -> None:
         """Takes messages until the subscription is lost, which is an exception."""

@@ -25,83 +25,92 @@ local DISPOSITIONS = {ok = true, error = true, canceled = true}
 
 local Job = {}
 
-local function is_text(...)
-  for index = 1, select('#', ...) do
-    if type(select(index, ...)) ~= 'string' then
+-- The checks are spelt out field by field: they run for every record that is looked at, and a call
+-- each would cost more than reading the record.
+
+local function is_stub(stub, id)
+  return type(stub) == 'table' and stub.id == id
+    and type(stub.kind) == 'string' and type(stub.owner) == 'string' and type(stub.site) == 'string'
+    and AUDIENCES[stub.audience] and SIZE_CLASSES[stub.size_class] and type(stub.streaming) == 'boolean'
+    and (stub.purpose == nil or type(stub.purpose) == 'string')
+    and type(stub.deadline_at_ms) == 'string' and tonumber(stub.deadline_at_ms)
+end
+
+local function is_claim(claim)
+  return type(claim) == 'table' and type(claim.runner_id) == 'string' and type(claim.owner) == 'string'
+    and type(claim.key_id) == 'string' and type(claim.lease_id) == 'string'
+    and type(claim.lease_expires_at_ms) == 'number'
+    and type(claim.number) == 'string' and tonumber(claim.number)
+    and type(claim.device) == 'string' and string.find(claim.device, '^[%w_-]*%.[%w_-]*%.[%w_-]*$')
+end
+
+local function is_header(header)
+  return type(header) == 'table' and type(header.bytes) == 'number'
+    and type(header.recipient_key_id) == 'string' and type(header.sender_key_id) == 'string'
+    and DIRECTIONS[header.direction] and type(header.deadline_at_ms) == 'string'
+end
+
+local function has_state(job)
+  local state = job.state
+  if state == QUEUED then
+    return job.claim == nil
+  end
+  if not is_claim(job.claim) then
+    return false
+  end
+  if state == AWAITING then
+    return type(job.awaiting_until_ms) == 'number'
+  end
+  if state == READY or state == RUNNING then
+    return is_header(job.payload)
+  end
+  return state == DONE and is_header(job.result) and DISPOSITIONS[job.disposition]
+    and type(job.retained_until_ms) == 'number' and type(job.completion) == 'string'
+end
+
+local function are_refusals(refusals)
+  if type(refusals) ~= 'table' then
+    return false
+  end
+  for _, runner in ipairs(refusals) do
+    if type(runner) ~= 'string' then
       return false
     end
   end
   return true
 end
 
-local function is_stub(stub, id)
-  return type(stub) == 'table' and stub.id == id
-    and is_text(stub.kind, stub.owner, stub.site, stub.deadline_at_ms, stub.purpose or '')
-    and AUDIENCES[stub.audience] and SIZE_CLASSES[stub.size_class]
-    and type(stub.streaming) == 'boolean' and tonumber(stub.deadline_at_ms)
-end
-
-local function is_claim(claim)
-  return type(claim) == 'table'
-    and is_text(claim.runner_id, claim.owner, claim.device, claim.key_id, claim.lease_id, claim.number)
-    and string.match(claim.device, '^[%w_-]*%.[%w_-]*%.[%w_-]*$')
-    and type(claim.lease_expires_at_ms) == 'number' and tonumber(claim.number)
-end
-
-local function is_header(header)
-  return type(header) == 'table' and is_text(header.recipient_key_id, header.sender_key_id)
-    and DIRECTIONS[header.direction] and is_text(header.deadline_at_ms)
-    and type(header.bytes) == 'number'
-end
-
-local function is_optional(value, kind)
-  return value == nil or type(value) == kind
-end
-
-local function has_state(job)
-  if job.state == QUEUED then
-    return job.claim == nil
-  end
-  if not is_claim(job.claim) then
+local function are_retries(entries)
+  if type(entries) ~= 'table' then
     return false
   end
-  if job.state == AWAITING then
-    return type(job.awaiting_until_ms) == 'number'
-  end
-  if job.state == READY or job.state == RUNNING then
-    return is_header(job.payload)
-  end
-  return job.state == DONE and is_header(job.result) and DISPOSITIONS[job.disposition]
-    and type(job.retained_until_ms) == 'number' and is_text(job.completion)
-end
-
--- Who is not offered the job, and how often it came back.
-local function has_marks(job)
-  if not (is_optional(job.refused_by, 'table') and is_optional(job.retry_after_ms, 'table')) then
-    return false
-  end
-  for _, runner in ipairs(job.refused_by or {}) do
-    if not is_text(runner) then
+  for _, entry in ipairs(entries) do
+    if type(entry) ~= 'table' or type(entry[1]) ~= 'string' or type(entry[2]) ~= 'number' then
       return false
     end
   end
-  for _, entry in ipairs(job.retry_after_ms or {}) do
-    if type(entry) ~= 'table' or not is_text(entry[1]) or type(entry[2]) ~= 'number' then
-      return false
-    end
-  end
-  local requeue = job.requeue
-  return requeue == nil or (type(requeue) == 'table' and is_text(requeue.cause)
-    and type(requeue.count) == 'number' and type(requeue.at_ms) == 'number')
+  return true
+end
+
+local function is_requeue(requeue)
+  return type(requeue) == 'table' and type(requeue.cause) == 'string'
+    and type(requeue.count) == 'number' and type(requeue.at_ms) == 'number'
+end
+
+local function is_number_or_nil(value)
+  return value == nil or type(value) == 'number'
 end
 
 local function is_readable(job, id)
   return type(job) == 'table' and job.v == VERSION
-    and is_text(job.sequence) and tonumber(job.sequence)
-    and is_stub(job.stub, id) and has_state(job) and has_marks(job)
-    and is_optional(job.reoffer_to, 'string') and is_optional(job.sticky_until_ms, 'number')
-    and is_optional(job.seal_attempts, 'number') and is_optional(job.attempts_before_seal, 'number')
-    and is_optional(job.outlook_at_ms, 'number')
+    and type(job.sequence) == 'string' and tonumber(job.sequence)
+    and is_stub(job.stub, id) and has_state(job)
+    and (job.refused_by == nil or are_refusals(job.refused_by))
+    and (job.retry_after_ms == nil or are_retries(job.retry_after_ms))
+    and (job.requeue == nil or is_requeue(job.requeue))
+    and (job.reoffer_to == nil or type(job.reoffer_to) == 'string')
+    and is_number_or_nil(job.sticky_until_ms) and is_number_or_nil(job.outlook_at_ms)
+    and is_number_or_nil(job.seal_attempts) and is_number_or_nil(job.attempts_before_seal)
 end
 
 -- What cannot be read is put aside: it is not granted, not counted and not looked at again.
@@ -113,7 +122,7 @@ local function put_aside(site, id, text, record)
     redis.call('HSET', site.base .. 'unreadable', id, text)
   end
   local claim = type(record) == 'table' and record.claim
-  if type(claim) == 'table' and is_text(claim.lease_id) then
+  if type(claim) == 'table' and type(claim.lease_id) == 'string' then
     redis.call('UNLINK', site.base .. 'payload:' .. claim.lease_id)
   end
   if redis.call('ZREM', site.base .. 'finished', id) == 1 then

@@ -33,7 +33,7 @@ SITES = ("demo", "demo", "other")
 PUBLISHERS_PER_SITE = 4
 KILLS = 5
 # What the relays do between two kills, in results collected.
-RESULTS_BETWEEN_KILLS = 25
+RESULTS_BETWEEN_KILLS = 60
 
 
 class Replica:

@@ -1,22 +1,29 @@
 """Valkey servers for tests, and what the contract needs of a store on one."""
 
+import asyncio
 import os
 import socket
 import subprocess
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from relay_service.core.quotas import Quotas
+from relay_service.store.base import StoreUnavailable
 from relay_service.store.contract import CONTRACT_QUOTAS
 
 __all__ = [
     "MISSING",
+    "EmbeddedValkey",
+    "EmbeddedValkeyError",
     "TcpServer",
     "Valkey",
     "ValkeyHarness",
     "ValkeyRoutingStore",
+    "back",
     "empty",
     "find_program",
     "free_port",
@@ -25,11 +32,13 @@ __all__ = [
     "tag_of_lease",
 ]
 
+Answer = TypeVar("Answer")
+
 try:
     from valkey import Valkey
     from valkey.exceptions import ValkeyError
 
-    from relay_service.store.embedded_valkey import find_program
+    from relay_service.store.embedded_valkey import EmbeddedValkey, EmbeddedValkeyError, find_program
     from relay_service.store.valkey import ValkeyRoutingStore
     from relay_service.store.valkey_names import site_tag, tag_of_lease
 
@@ -62,6 +71,7 @@ class TcpServer:
 
     folder: Path
     port: int = field(default_factory=free_port)
+    appendfsync: str = "everysec"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,7 +90,7 @@ class TcpServer:
             "dir": str(self.folder),
             "save": "",
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            "appendfsync": self.appendfsync,
             "cluster-enabled": "yes",
             "cluster-port": str(free_port()),
             "logfile": str(self.folder / "log"),
@@ -149,6 +159,16 @@ class ValkeyHarness:
 
     def _clock_setting(self) -> str:
         return "" if self.now_ms is None else str(self.now_ms)
+
+
+async def back(operation: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Asks until the store has come back, as a caller does that is told to try again."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await operation()
+            except StoreUnavailable:
+                await asyncio.sleep(0)
 
 
 def empty(url: str) -> None:
