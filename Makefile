@@ -89,7 +89,7 @@ wheel: $(INSTALLED) ## Build the wheel and try it in an environment of its own
 	@$(PYTHON) tests/wheel_check.py dist/*.whl
 
 bench: $(INSTALLED) ## Measure, and print the figures
-	@$(PYTHON) -m bench $(ARGS)
+	@$(PYTHON) -m bench $(if $(FULL),--full) $(ARGS)
 
 interop: $(INSTALLED) ## Check the vectors that other languages share
 	@$(PYTHON) -m pytest tests -m interop $(ARGS)

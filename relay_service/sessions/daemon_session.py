@@ -1,6 +1,6 @@
 """The stream of one device: its credit is a standing claim."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,6 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         # It let a grant pass by: frozen or cut off, it would be given the same job again and again.
         self._unresponsive = False
         self.fence = EpochFence(lambda: self.end(EndReason.SUPERSEDED, superseded()))
-        self._handlers = self._handler_table()
 
     # -- what dispatch asks -------------------------------------------------------------
 
@@ -145,22 +144,8 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         if self._unresponsive:
             self._unresponsive = False
             self._wants_work.seek(self)
-        await self._handlers[item.WhichOneof("item") or "hello"](item)
-
-    def _handler_table(self) -> dict[str, Callable[[DaemonItem], Awaitable[None]]]:
-        return {
-            "heartbeat": self._receive_heartbeat,
-            "credit": self._receive_credit,
-            "grant_ack": self._receive_grant_ack,
-            "renew": self._receive_renew,
-            "call": self._receive_call,
-            "cancel_ack": self._receive_cancel_ack,
-            "capabilities_changed": self._receive_capabilities,
-            "inventory": self._receive_inventory,
-            "draining": self._receive_draining,
-            "goodbye": self._receive_goodbye,
-            "hello": self._receive_second_hello,
-        }
+        # One method an arm, named after it: a table of bound methods would cost each stream a KiB.
+        await getattr(self, f"_receive_{item.WhichOneof('item')}")(item)
 
     async def _receive_heartbeat(self, item: DaemonItem) -> None:
         if item.heartbeat.ping_id:
@@ -187,7 +172,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
     async def _receive_goodbye(self, item: DaemonItem) -> None:  # noqa: ARG002 - its text is for the client's logs
         self.end(EndReason.GOODBYE)
 
-    async def _receive_second_hello(self, item: DaemonItem) -> None:  # noqa: ARG002 - refused unread
+    async def _receive_hello(self, item: DaemonItem) -> None:  # noqa: ARG002 - refused unread
         self.end(EndReason.REFUSED, protocol_violation("a second hello on one stream"))
 
     async def _receive_renew(self, item: DaemonItem) -> None:
@@ -215,7 +200,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         leases = convert.lease_refs_from_proto(item.cancel_ack.leases)
         await self._store.acknowledge_cancels(self.runner_id, leases)
 
-    async def _receive_capabilities(self, item: DaemonItem) -> None:
+    async def _receive_capabilities_changed(self, item: DaemonItem) -> None:
         change = item.capabilities_changed
         checks = Checks()
         checks.matrix("matrix", change.matrix)

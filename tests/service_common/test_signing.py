@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from service_common.signing import Signer, request_metadata, sign_request, sign_session
 from service_common.verification import request_bytes, session_bytes, verify_signature
 
+pytestmark = pytest.mark.interop
+
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors/relay.json").read_bytes())
 
 CLAIM = "/sealwork.relay.v1.DaemonPlaneService/ClaimJobs"

@@ -33,6 +33,8 @@ from tests.relay_service.client.fixed_envelopes import (
     vector_keys,
 )
 
+pytestmark = pytest.mark.interop
+
 V5_PLAINTEXT = (
     '{"outcome":{"outcome":"ok","text":"hi"},"ran":{"model":"gemma3:12b","backendClass":"http",'
     '"durationMs":1234,"stop":"end","stopReported":true}}'

@@ -9,6 +9,8 @@ import pytest
 from relay_service.client.keys import KeyFileError, Keys
 from relay_service.core.identity import verify_binding
 
+pytestmark = pytest.mark.interop
+
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors/relay.json").read_bytes())
 NAMES = ["site", "site2", "device", "other"]
 STORED: dict[str, Any] = VECTORS["keys"]["site"]

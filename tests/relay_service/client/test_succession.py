@@ -18,6 +18,8 @@ from relay_service.client.succession import (
 )
 from relay_service.core.identity import PublicIdentity, decode_base64url
 
+pytestmark = pytest.mark.interop
+
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors/relay.json").read_bytes())
 VECTOR: dict[str, Any] = VECTORS["succession"]
 

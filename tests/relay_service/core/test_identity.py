@@ -19,6 +19,8 @@ from relay_service.core.identity import (
     verify_binding,
 )
 
+pytestmark = pytest.mark.interop
+
 ROOT = Path(__file__).parents[3]
 VECTORS: dict[str, Any] = json.loads((ROOT / "tests/vectors/relay.json").read_bytes())
 
