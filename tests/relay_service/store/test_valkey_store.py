@@ -100,24 +100,6 @@ async def fill(store: "ValkeyRoutingStore", site: str, number: int) -> list[str]
 
 
 class TestManyConnections:
-    async def test_32_connections_claim_10000_jobs_each_once(self, server: TcpServer) -> None:
-        empty(server.url)
-        async with opened(server.url) as store:
-            names = await fill(store, SITE, 10_000)
-            claimed = await asyncio.gather(*(self._claim_all(server.url, runner) for runner in range(32)))
-            granted = Counter(name for grants in claimed for name in grants)
-            assert granted.keys() == set(names)
-            assert set(granted.values()) == {1}
-            held = [len(await store.held(f"runner-{runner}")) for runner in range(32)]
-            assert sum(held) == 10_000
-
-    async def _claim_all(self, url: str, runner: int) -> list[str]:
-        found: list[str] = []
-        async with opened(url) as store:
-            while grants := await store.claim(request(f"runner-{runner}")):
-                found += ids(grants)
-        return found
-
     async def test_claims_over_two_sites_take_each_job_once(self, server: TcpServer) -> None:
         empty(server.url)
         async with opened(server.url) as store:
