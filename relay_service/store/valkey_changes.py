@@ -7,7 +7,7 @@ whenever some may have been lost.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -63,12 +63,7 @@ class Listeners:
 
     def tell(self, text: bytes) -> None:
         """Tells the listeners; a listener that fails harms nobody else."""
-        try:
-            _, site_id, words = orjson.loads(text)
-            changes = [change for word in words if (change := change_from(site_id, word)) is not None]
-        except (ValueError, LookupError, TypeError):
-            _logger.warning("an announcement of the store could not be read")
-            return
+        changes = list(_changes_from(text))
         for listener in tuple(self._listeners):
             for change in changes:
                 try:
@@ -147,6 +142,9 @@ class Subscription:
                 await self._hear(wire)
             except FAILURES as error:
                 _logger.warning("the subscription at the store failed: %s: %s", type(error).__name__, error)
+            except Exception:
+                # Whatever it was, another subscription begins with a clean slate.
+                _logger.exception("the subscription at the store failed")
             finally:
                 attempt = 0 if self._subscribed.is_set() else attempt + 1
                 self._subscribed.clear()
@@ -190,6 +188,17 @@ class Subscription:
             marker.set_result(None)
         elif marker is None and not self._listeners.is_own(text):
             self._listeners.tell(text)
+
+
+def _changes_from(text: bytes) -> Iterator[Change]:
+    try:
+        _, site_id, words = orjson.loads(text)
+        for word in words:
+            change = change_from(site_id, word)
+            if change is not None:
+                yield change
+    except (ValueError, LookupError, TypeError):
+        _logger.warning("an announcement of the store could not be read")
 
 
 def change_from(site_id: str, word: Sequence[Any]) -> Change | None:

@@ -99,14 +99,17 @@ class Claims:
     async def _ask_around(self, request: ClaimRequest, tour: Round) -> list[Numbered]:
         """Finds out whose turn it is, what the runner holds, and whether this claim was answered."""
         alone = len(tour.owners) == 1 and request.maximum > 0
-        routes = [] if alone else list(tour.owners)
+        asked = [] if alone else list(tour.owners)
         tags, replies = await asyncio.gather(
             self._runners.sites(request.runner_id),
-            asyncio.gather(*(self._peek(request, tour, tag) for tag in routes)),
+            asyncio.gather(*(self._peek(request, tour, tag) for tag in asked)),
         )
-        elsewhere = sorted(set(tags) - tour.owners.keys())
-        replies += await asyncio.gather(*(self._peek(request, tour, tag) for tag in elsewhere))
-        for tag, reply in zip(routes + elsewhere, replies, strict=True):
+        others = sorted(set(tags) - tour.owners.keys())
+        if alone and others and request.request_id is not None:
+            # An earlier answer may have come from this site and from others together.
+            others += tour.owners
+        replies += await asyncio.gather(*(self._peek(request, tour, tag) for tag in others))
+        for tag, reply in zip(asked + others, replies, strict=True):
             tour.held[tag] = reply.held
             if reply.turn is not None:
                 tour.waiting.append((reply.turn, tag))
@@ -132,24 +135,13 @@ class Claims:
     async def _ask(
         self, request: ClaimRequest, tour: Round, tag: str, lease_ids: Sequence[str], others: int
     ) -> Reply:
-        asked: dict[str, object] = {
-            "runner_id": request.runner_id,
-            "owner": request.owner,
-            "device": device_text(request.device),
-            "key_id": request.device.key_id,
-            "owners": tour.owners.get(tag, []),
-            "kinds": list(request.kinds),
-            "lease_ms": request.lease_ms,
-            "may_repeat": request.request_id is not None and tag not in tour.visited,
-            "lease_ids": lease_ids,
-            "held_elsewhere": others,
-        }
-        if request.request_id is not None:
-            asked["request_id"] = request.request_id
-        if lease_ids and tour.waiting:
-            asked["before_turn"] = str(tour.waiting[0][0])
+        may_repeat = request.request_id is not None and tag not in tour.visited
+        claimant = (request.runner_id, request.owner, device_text(request.device), request.device.key_id)
+        terms = (request.lease_ms, request.request_id or "", "1" if may_repeat else "")
+        before_turn = tour.waiting[0][0] if lease_ids and tour.waiting else ""
+        lists = map(orjson.dumps, (tour.owners.get(tag, []), list(request.kinds), lease_ids))
         try:
-            answer = await self._sites.ask_tag(tag, "claim", orjson.dumps(asked))
+            answer = await self._sites.ask_tag(tag, "claim", *claimant, *terms, before_turn, others, *lists)
         except ScriptError as error:
             # One site's broken keys are no reason to keep the others' work from the device.
             _logger.error("a site cannot be claimed from: %s", error)

@@ -26,7 +26,7 @@ class Envelopes:
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
-        self._connection = sites.functions.connection
+        self._functions = sites.functions
 
     async def stage(self, tag: str, envelope: SealedEnvelope) -> tuple[bytes, str]:
         """Makes a ciphertext ready to go with a call: the bytes themselves or a name for them.
@@ -38,12 +38,13 @@ class Envelopes:
             return envelope.ciphertext, ""
         name = secrets.token_hex(16)
         key = f"{self._sites.base(tag)}staged:{name}"
-        await self._connection.call("SET", key, envelope.ciphertext, "PX", _STAGED_KEPT_MS)
+        await self._functions.command("SET", key, envelope.ciphertext, "PX", _STAGED_KEPT_MS)
         return b"", name
 
     async def payload(self, tag: str, lease_id: str) -> bytes | None:
         """The payload that was sealed to a grant, None when there is none any more."""
-        found: bytes | None = await self._connection.call("GET", f"{self._sites.base(tag)}payload:{lease_id}")
+        key = f"{self._sites.base(tag)}payload:{lease_id}"
+        found: bytes | None = await self._functions.command("GET", key)
         return found
 
     async def job(self, site_id: str, answer: Any) -> RoutedJob:
@@ -72,7 +73,7 @@ class Envelopes:
         except (KeyError, TypeError) as error:
             raise UnreadableError from error
         key = f"{self._sites.base(site_tag(site_id))}{leg}:{name}"
-        found: bytes | None = await self._connection.call("GET", key)
+        found: bytes | None = await self._functions.command("GET", key)
         if found is None:
             raise ChangedError
         return found

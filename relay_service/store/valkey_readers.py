@@ -93,12 +93,12 @@ class Readers:
             return None
 
     async def _all(self, site_id: str) -> AsyncIterator[RoutedJob]:
-        connection = self._sites.functions.connection
+        functions = self._sites.functions
         key = f"{self._sites.base(site_tag(site_id))}jobs"
         cursor, first = b"0", True
         while first or cursor != b"0":
             first = False
-            cursor, found = await connection.call("HSCAN", key, cursor, "COUNT", _JOBS_A_PAGE)
+            cursor, found = await functions.command("HSCAN", key, cursor, "COUNT", _JOBS_A_PAGE)
             texts = found[1::2]
             listed = await asyncio.gather(*(self._listed(site_id, (text, None, None)) for text in texts))
             for job in listed:

@@ -28,7 +28,7 @@ class Runners:
 
     async def sites(self, runner_id: str) -> list[str]:
         """Tags of the sites at which the runner may hold leases; rather too many than too few."""
-        found = await self._functions.call("runner_sites", (self._key(runner_id),))
+        found = await self._functions.command("ZRANGE", self._key(runner_id), 0, -1)
         return [tag.decode() for tag in found]
 
     async def note(self, runner_id: str, *tags: str) -> None:

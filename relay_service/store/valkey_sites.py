@@ -42,6 +42,18 @@ class Functions:
         self._library = library
         self._on_gap = on_gap
 
+    async def command(self, name: str, *parts: Part) -> Any:
+        """Performs a plain command.
+
+        Raises:
+            StoreUnavailable: the server cannot be asked.
+            ScriptError: the key holds something else.
+        """
+        try:
+            return await self.connection.call(name, *parts)
+        except ResponseError as error:
+            raise ScriptError(f"{name}: {error}") from error
+
     async def call(
         self, name: str, keys: tuple[str, ...], *arguments: Part, observer: Observer | None = None
     ) -> Any:
@@ -57,8 +69,11 @@ class Functions:
             if _MISSING not in str(error):
                 raise ScriptError(f"{name}: {error}") from error
         # Somebody has removed the functions, or a failover went to a server that never had them.
-        await self.connection.call("FUNCTION", "LOAD", "REPLACE", self._library.text)
-        return await self.submit(name, keys, *arguments, observer=observer)
+        try:
+            await self.connection.call("FUNCTION", "LOAD", "REPLACE", self._library.text)
+            return await self.submit(name, keys, *arguments, observer=observer)
+        except ResponseError as error:
+            raise ScriptError(f"{name}: {error}") from error
 
     def submit(
         self, name: str, keys: tuple[str, ...], *arguments: Part, observer: Observer | None = None
@@ -151,7 +166,7 @@ class Sites:
             self._epoch = self.functions.epoch
             self._registered.clear()
         if site_id not in self._registered:
-            await self.functions.connection.call("ZADD", self._due_key, "NX", 0, site_id)
+            await self.functions.command("ZADD", self._due_key, "NX", 0, site_id)
             self._registered.add(site_id)
 
     async def due(self) -> tuple[int, list[str], tuple[str, int] | None]:
@@ -162,7 +177,7 @@ class Sites:
 
     async def everywhere(self) -> list[str]:
         """Every site that was ever known, in order."""
-        found = await self.functions.connection.call("ZRANGE", self._due_key, 0, -1)
+        found = await self.functions.command("ZRANGE", self._due_key, 0, -1)
         return sorted(site_id.decode() for site_id in found)
 
     def note_unreadable(self, site_id: str, job_id: str) -> None:

@@ -10,8 +10,26 @@ local function set_of(list)
   return set
 end
 
-local function grant(site, job, request, lease_id)
-  local before = Steps.before(job)
+local function read(...)
+  local runner, owner, device, key_id, lease_ms, name, may_repeat, turn, elsewhere, owners, kinds, ids = ...
+  return {
+    runner_id = runner,
+    owner = owner,
+    device = device,
+    key_id = key_id,
+    lease_ms = tonumber(lease_ms),
+    request_id = name ~= '' and name or nil,
+    may_repeat = may_repeat == '1',
+    before_turn = tonumber(turn),
+    held_elsewhere = tonumber(elsewhere),
+    owners = cjson.decode(owners),
+    kinds = set_of(cjson.decode(kinds)),
+    lease_ids = cjson.decode(ids),
+  }
+end
+
+local function grant(site, job, lane, request, lease_id)
+  local before = Steps.before(job, lane)
   local until_ms = site.now + LIMITS.awaiting_payload_ms
   job.state = AWAITING
   job.claim = {
@@ -38,14 +56,17 @@ local function go_round(site, request, room)
   local at = 1
   while queue[at] do
     local turn, owner = queue[at][1], queue[at][2]
-    local job = not Lanes.is_full(site, owner) and Lanes.first(site, owner, request)
+    local job, lane
+    if not Lanes.is_full(site, owner) then
+      job, lane = Lanes.first(site, owner, request)
+    end
     if job then
       local is_next = #texts == 0 or not request.before_turn or turn < request.before_turn
       if #texts >= room or not is_next then
         return texts, exact(turn)
       end
       queue[#queue + 1] = {Lanes.to_the_end(site, owner), owner}
-      texts[#texts + 1] = grant(site, job, request, request.lease_ids[#texts + 1])
+      texts[#texts + 1] = grant(site, job, lane, request, request.lease_ids[#texts + 1])
       if #texts >= room then
         return texts, false
       end
@@ -55,18 +76,19 @@ local function go_round(site, request, room)
   return texts, false
 end
 
--- Arguments: request (JSON): runner_id, owner, device, key_id, owners, kinds, lease_ms,
--- request_id when there is one, may_repeat (a name that was answered is answered again),
--- before_turn when other sites wait, lease_ids (one a job at the most; none only asks whose turn
--- it is), held_elsewhere.
+-- Arguments: who claims (runner, owner, device, key id), how long the leases are (ms), the name of
+-- the claim or '', '1' when a name that was answered is answered again, the turn of a site that
+-- waits or '', jobs held at other sites; then JSON lists: owners, kinds, lease ids (one a job at
+-- the most; none only asks whose turn it is).
 -- Answers: {site id, texts of an earlier answer, texts granted, jobs held before, turn or false,
 -- entries looked at}.
-function Claiming.claim(site, text)
-  local request = cjson.decode(text)
-  request.kinds = set_of(request.kinds)
-  request.before_turn = tonumber(request.before_turn or nil)
+function Claiming.claim(site, ...)
+  local request = read(...)
   local held = Leases.held_count(site, request.runner_id)
-  local answered = request.may_repeat and Leases.answered(site, request.runner_id, request.request_id) or {}
+  local answered = {}
+  if request.may_repeat then
+    answered = Leases.answered(site, request.runner_id, request.request_id)
+  end
   if #answered > 0 then
     return {site.id, answered, {}, held, false, 0}
   end

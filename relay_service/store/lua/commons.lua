@@ -49,11 +49,6 @@ function Commons.note_runner(keys, arguments)
   return now
 end
 
--- Keys: sites. Answers with the tags of the sites at which the runner may hold leases.
-function Commons.runner_sites(keys)
-  return redis.call('ZRANGE', keys[1], 0, -1)
-end
-
 local function forget_absent(keys, now)
   local absent = redis.call('ZRANGEBYSCORE', keys[2], '-inf', exact(now), 'LIMIT', 0, LIMITS.absent_per_call)
   for _, runner in ipairs(absent) do

@@ -229,18 +229,18 @@ local function head(site, owner, digest)
   return nil
 end
 
--- The first job of a route that this request may be granted.
+-- The first job of a route that this request may be granted, and the lane it is in.
 function Lanes.first(site, owner, request)
-  local best, best_place
+  local best, best_place, best_lane
   local lanes = redis.call('HGETALL', site.base .. 'lanes:' .. owner)
   for index = 1, #lanes, 2 do
     site.inspected = site.inspected + 1
     if admits(cjson.decode(lanes[index + 1]), request) then
       local job, place = head(site, owner, lanes[index])
       if job and (not best or place < best_place) then
-        best, best_place = job, place
+        best, best_place, best_lane = job, place, lanes[index]
       end
     end
   end
-  return best
+  return best, best and {digest = best_lane}
 end

@@ -38,6 +38,11 @@ local function due(keys, arguments)
 end
 
 local function offer(name, operation)
+  redis.register_function{function_name = PREFIX .. name, callback = operation, flags = {'allow-oom'}}
+end
+
+-- What fills the server is refused when its memory is full; what empties it is not.
+local function offer_while_there_is_memory(name, operation)
   redis.register_function(PREFIX .. name, operation)
 end
 
@@ -45,14 +50,14 @@ offer('sweep', sweep)
 offer('due', due)
 offer('claim', on_site(Claiming.claim))
 offer('take_payload', on_site(Holding.take_payload))
-offer('complete', on_site(Holding.complete))
+offer_while_there_is_memory('complete', on_site(Holding.complete))
 offer('release', on_site(Holding.release))
 offer('renew', on_site(Holding.renew))
 offer('acknowledge_cancels', on_site(Holding.acknowledge_cancels))
 offer('held', on_site(Holding.held))
 offer('holds', on_site(Holding.holds))
-offer('enqueue', on_site(Commissioning.enqueue))
-offer('seal', on_site(Commissioning.seal))
+offer_while_there_is_memory('enqueue', on_site(Commissioning.enqueue))
+offer_while_there_is_memory('seal', on_site(Commissioning.seal))
 offer('cancel', on_site(Commissioning.cancel))
 offer('acknowledge', on_site(Commissioning.acknowledge))
 offer('notices', on_site(Commissioning.notices))
@@ -62,11 +67,10 @@ offer('now', Commons.now)
 offer('note_site', Commons.note_site)
 offer('due_sites', Commons.due_sites)
 offer('note_runner', Commons.note_runner)
-offer('runner_sites', Commons.runner_sites)
 offer('seen', Commons.seen)
 offer('presence', Commons.presence)
 offer('everyone', Commons.everyone)
 offer('use_nonce', Commons.use_nonce)
 offer('open_session', Relays.open_session)
-offer('share_projection', Relays.share_projection)
+offer_while_there_is_memory('share_projection', Relays.share_projection)
 offer('shared_projection', Relays.shared_projection)

@@ -9,13 +9,14 @@
 
 local Steps = {}
 
--- What the indexes know of a job before a step changes it.
-function Steps.before(job)
+-- What the indexes know of a job before a step changes it. `lane` is given by who has found the job
+-- in its lane and so need not work it out.
+function Steps.before(job, lane)
   return {
     state = job.state,
     claim = job.claim,
     wants_seal = Job.wants_seal(job),
-    lane = job.state == QUEUED and Lanes.of(job) or nil,
+    lane = lane or (job.state == QUEUED and Lanes.of(job) or nil),
     due = Job.due_at(job),
     payload = job.payload,
     result = job.result,

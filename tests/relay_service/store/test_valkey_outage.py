@@ -144,6 +144,24 @@ async def test_functions_that_were_removed_are_loaded_again(
     assert [grant.stub.id for grant in await store.claim(request("runner_1"))] == ["a"]
 
 
+async def test_a_full_memory_takes_nothing_in_and_still_lets_go(
+    server: TcpServer, store: "ValkeyRoutingStore"
+) -> None:
+    scene = Scene(store)
+    await scene.done("done")
+    running = await scene.running("running")
+    with Valkey.from_url(server.url) as client:
+        client.config_set("maxmemory", 1)
+        with pytest.raises(StoreUnavailable):
+            await store.enqueue(SITE, stub("more"))
+        with pytest.raises(StoreUnavailable):
+            await scene.complete(running)
+        assert [verdict.state.value for verdict in await scene.renew(running)] == ["active"]
+        assert list(await store.acknowledge(SITE, ["done"])) == ["done"]
+        client.config_set("maxmemory", 0)
+    assert await scene.complete(running) == Completed(accepted=True)
+
+
 async def test_killed_in_the_middle_of_a_thousand_jobs(server: TcpServer) -> None:
     """What was confirmed before a kill is there after it, at every stage of a job."""
     store = ValkeyRoutingStore(server.url, quotas=WIDE, clock_setting=lambda: str(NOW_MS))

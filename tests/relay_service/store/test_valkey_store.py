@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -51,7 +52,7 @@ from .valkey_fixture import (
 WIDE = Quotas(unfinished_jobs_per_site=50_000, leases_per_device=50_000, unsealed_per_route=50_000)
 MEBIBYTE = 1_048_576
 # Server commands of a claim that is granted one job, those inside of functions counted.
-CALLS_OF_A_CLAIM = 24
+CALLS_OF_A_CLAIM = 23
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,24 @@ async def fill(store: "ValkeyRoutingStore", site: str, number: int) -> list[str]
 
 
 class TestManyConnections:
+    async def test_32_connections_claim_10000_jobs_each_once(self, server: TcpServer) -> None:
+        empty(server.url)
+        async with opened(server.url) as store:
+            names = await fill(store, SITE, 10_000)
+            claimed = await asyncio.gather(*(self._claim_all(server.url, runner) for runner in range(32)))
+            granted = Counter(name for grants in claimed for name in grants)
+            assert granted.keys() == set(names)
+            assert set(granted.values()) == {1}
+            held = [len(await store.held(f"runner-{runner}")) for runner in range(32)]
+            assert sum(held) == 10_000
+
+    async def _claim_all(self, url: str, runner: int) -> list[str]:
+        found: list[str] = []
+        async with opened(url) as store:
+            while grants := await store.claim(request(f"runner-{runner}")):
+                found += ids(grants)
+        return found
+
     async def test_claims_over_two_sites_take_each_job_once(self, server: TcpServer) -> None:
         empty(server.url)
         async with opened(server.url) as store:
@@ -358,3 +377,14 @@ async def test_claims_over_sites_take_turns_and_leave_none_out(harness: ValkeyHa
         "s1-1",
     ]
     assert ids(await store.claim(request("runner_2", *routes))) == ["s2-1", "s3-1"]
+
+
+async def test_a_claim_that_was_answered_from_two_sites_is_answered_so_again(harness: ValkeyHarness) -> None:
+    store = harness.store
+    await store.enqueue("s1", stub("a"))
+    await store.enqueue("s2", stub("b"))
+    asked = replace(request("runner_1", ("s1", "alice"), ("s2", "alice")), request_id="r-1")
+    first = await store.claim(asked)
+    assert ids(first) == ["a", "b"]
+    only_one = replace(asked, routes=frozenset({Route("s2", "alice")}))
+    assert [await store.claim(again) for again in (asked, only_one)] == [first, first]
