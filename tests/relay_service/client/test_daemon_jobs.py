@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from relay_service.client import ErrorOutcome, GeneratePayload, OkOutcome
@@ -11,10 +10,9 @@ from relay_service.client.outcomes import RunMetadata, SealedOutcome
 from relay_service.client.prompt_log import PromptLog
 from relay_service.client.succession import sign_link
 from relay_service.client.wire import identity_to_proto
-from relay_service.core.model import Audience
-from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_directory_pb2
-from service_common.errors import ServiceError
+from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
 from tests.harness.waiting import eventually
+from tests.relay_service.client.daemon_words import LOST, TEAM, consented, directory, refusal
 from tests.relay_service.client.real_relay import (
     GENERATE,
     OTHER_DEVICE_KEYS,
@@ -30,29 +28,6 @@ from tests.relay_service.client.scripted_device import (
     payload,
     played_relay,
 )
-
-TEAM = type(GENERATE)("llm.generate", "desk", "llamacpp", "http", "small", Audience.TEAM)
-ACTIVE = job_pb2.LEASE_STATE_ACTIVE
-CANCEL_REQUESTED = job_pb2.LEASE_STATE_CANCEL_REQUESTED
-LOST = job_pb2.LEASE_STATE_LOST
-
-
-def refusal(
-    reason: str, code: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION, **more: Any
-) -> ServiceError:
-    return ServiceError(code, reason, "no", **more)
-
-
-def directory(*sites: site_directory_pb2.ConsentedSite) -> Any:
-    sites_message = site_directory_pb2.SiteDirectory(sites=sites)
-    return daemon_plane_pb2.GetSitesResponse(directory=sites_message).SerializeToString
-
-
-def consented(keys: Any, **more: Any) -> site_directory_pb2.ConsentedSite:
-    return site_directory_pb2.ConsentedSite(
-        key_id=keys.key_id, identity=identity_to_proto(keys.public), **more
-    )
-
 
 # -- one job ----------------------------------------------------------------------------
 
