@@ -1,6 +1,6 @@
 """JSON as the protocol signs it: compact, keys in the order given, spelled as JavaScript spells it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import orjson
 
@@ -13,11 +13,16 @@ def dump_object(value: Mapping[str, object]) -> bytes:
     Raises:
         ValueError: A text has a lone surrogate, which UTF-8 cannot spell.
     """
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:
-        # Without its cause: that one may quote what it could not encode.
-        raise ValueError("a text with a lone surrogate cannot be encoded") from None
+    return _dump(value)
+
+
+def dump_array(value: Sequence[object]) -> bytes:
+    """Return the compact UTF-8 text of an array, spelled as that of an object.
+
+    Raises:
+        ValueError: A text has a lone surrogate, which UTF-8 cannot spell.
+    """
+    return _dump(value)
 
 
 def parse_object(document: bytes | str) -> dict[str, object] | None:
@@ -30,3 +35,11 @@ def parse_object(document: bytes | str) -> dict[str, object] | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _dump(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        # Without its cause: that one may quote what it could not encode.
+        raise ValueError("a text with a lone surrogate cannot be encoded") from None
