@@ -27,7 +27,7 @@ from sealwork.relay.v1 import job_pb2 as sealwork_dot_relay_dot_v1_dot_job__pb2
 from sealwork.relay.v1 import pairing_pb2 as sealwork_dot_relay_dot_v1_dot_pairing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sealwork/relay/v1/control_plane.proto\x12\x11sealwork.relay.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsealwork/relay/v1/job.proto\x1a\x1fsealwork/relay/v1/pairing.proto\"\x92\x02\n\nProjection\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12/\n\x05sites\x18\x02 \x03(\x0b\x32 .sealwork.relay.v1.ProjectedSite\x12,\n\x08\x63onsents\x18\x03 \x03(\x0b\x32\x1a.sealwork.relay.v1.Consent\x12\x33\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\".sealwork.relay.v1.ProjectedDevice\x12*\n\x07rosters\x18\x05 \x03(\x0b\x32\x19.sealwork.relay.v1.Roster\x12\x32\n\x07revoked\x18\x06 \x03(\x0b\x32!.sealwork.relay.v1.RevokedConsent\"\xc3\x01\n\rProjectedSite\x12\x0f\n\x07site_id\x18\x01 \x01(\t\x12\x33\n\x08identity\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x33\n\x08succeeds\x18\x03 \x03(\x0b\x32!.sealwork.relay.v1.SuccessionLink\x12\x37\n\x13retiring_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"9\n\x07\x43onsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\x12\x0e\n\x06paused\x18\x03 \x01(\x08\"y\n\x0fProjectedDevice\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x11\n\trunner_id\x18\x02 \x01(\t\x12\x33\n\x08identity\x18\x03 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x0f\n\x07revoked\x18\x04 \x01(\x08\"4\n\x06Roster\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07members\x18\x03 \x03(\t\"0\n\x0eRevokedConsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\"\x16\n\x14GetProjectionRequest\"J\n\x15GetProjectionResponse\x12\x31\n\nprojection\x18\x01 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"h\n\x18ReplaceProjectionRequest\x12\x19\n\x11\x65xpected_revision\x18\x01 \x01(\x04\x12\x31\n\nprojection\x18\x02 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"-\n\x19ReplaceProjectionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x18\n\x16WatchProjectionRequest\"L\n\x17WatchProjectionResponse\x12\x31\n\nprojection\x18\x01 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"\xba\x01\n\x0ePendingPairing\x12\x11\n\tuser_code\x18\x01 \x01(\t\x12\x0e\n\x06key_id\x18\x02 \x01(\t\x12\r\n\x05label\x18\x03 \x01(\t\x12-\n\x08platform\x18\x04 \x01(\x0e\x32\x1b.sealwork.relay.v1.Platform\x12\x16\n\x0e\x63lient_version\x18\x05 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x15\n\x13ListPairingsRequest\"K\n\x14ListPairingsResponse\x12\x33\n\x08pairings\x18\x01 \x03(\x0b\x32!.sealwork.relay.v1.PendingPairing\"9\n\x15\x41pprovePairingRequest\x12\x11\n\tuser_code\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\"+\n\x16\x41pprovePairingResponse\x12\x11\n\trunner_id\x18\x01 \x01(\t\"\'\n\x12\x44\x65nyPairingRequest\x12\x11\n\tuser_code\x18\x01 \x01(\t\"\x15\n\x13\x44\x65nyPairingResponse2\xfb\x04\n\x13\x43ontrolPlaneService\x12\x62\n\rGetProjection\x12\'.sealwork.relay.v1.GetProjectionRequest\x1a(.sealwork.relay.v1.GetProjectionResponse\x12n\n\x11ReplaceProjection\x12+.sealwork.relay.v1.ReplaceProjectionRequest\x1a,.sealwork.relay.v1.ReplaceProjectionResponse\x12j\n\x0fWatchProjection\x12).sealwork.relay.v1.WatchProjectionRequest\x1a*.sealwork.relay.v1.WatchProjectionResponse0\x01\x12_\n\x0cListPairings\x12&.sealwork.relay.v1.ListPairingsRequest\x1a\'.sealwork.relay.v1.ListPairingsResponse\x12\x65\n\x0e\x41pprovePairing\x12(.sealwork.relay.v1.ApprovePairingRequest\x1a).sealwork.relay.v1.ApprovePairingResponse\x12\\\n\x0b\x44\x65nyPairing\x12%.sealwork.relay.v1.DenyPairingRequest\x1a&.sealwork.relay.v1.DenyPairingResponseBX\n\x15\x64\x65v.sealwork.relay.v1P\x01Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sealwork/relay/v1/control_plane.proto\x12\x11sealwork.relay.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsealwork/relay/v1/job.proto\x1a\x1fsealwork/relay/v1/pairing.proto\"\x92\x02\n\nProjection\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12/\n\x05sites\x18\x02 \x03(\x0b\x32 .sealwork.relay.v1.ProjectedSite\x12,\n\x08\x63onsents\x18\x03 \x03(\x0b\x32\x1a.sealwork.relay.v1.Consent\x12\x33\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\".sealwork.relay.v1.ProjectedDevice\x12*\n\x07rosters\x18\x05 \x03(\x0b\x32\x19.sealwork.relay.v1.Roster\x12\x32\n\x07revoked\x18\x06 \x03(\x0b\x32!.sealwork.relay.v1.RevokedConsent\"\xc3\x01\n\rProjectedSite\x12\x0f\n\x07site_id\x18\x01 \x01(\t\x12\x33\n\x08identity\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x33\n\x08succeeds\x18\x03 \x03(\x0b\x32!.sealwork.relay.v1.SuccessionLink\x12\x37\n\x13retiring_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"9\n\x07\x43onsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\x12\x0e\n\x06paused\x18\x03 \x01(\x08\"y\n\x0fProjectedDevice\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x11\n\trunner_id\x18\x02 \x01(\t\x12\x33\n\x08identity\x18\x03 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x0f\n\x07revoked\x18\x04 \x01(\x08\"4\n\x06Roster\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07members\x18\x03 \x03(\t\"0\n\x0eRevokedConsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\"\x16\n\x14GetProjectionRequest\"J\n\x15GetProjectionResponse\x12\x31\n\nprojection\x18\x01 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"h\n\x18ReplaceProjectionRequest\x12\x19\n\x11\x65xpected_revision\x18\x01 \x01(\x04\x12\x31\n\nprojection\x18\x02 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"-\n\x19ReplaceProjectionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\xdb\x05\n\x17\x43hangeProjectionRequest\x12\x1e\n\x11\x65xpected_revision\x18\x01 \x01(\x04H\x01\x88\x01\x01\x12.\n\x08\x61\x64\x64_site\x18\x02 \x01(\x0b\x32\x1a.sealwork.relay.v1.AddSiteH\x00\x12\x34\n\x0bremove_site\x18\x03 \x01(\x0b\x32\x1d.sealwork.relay.v1.RemoveSiteH\x00\x12\x34\n\x0brotate_site\x18\x04 \x01(\x0b\x32\x1d.sealwork.relay.v1.RotateSiteH\x00\x12\x32\n\nadd_device\x18\x05 \x01(\x0b\x32\x1c.sealwork.relay.v1.AddDeviceH\x00\x12\x38\n\rrevoke_device\x18\x06 \x01(\x0b\x32\x1f.sealwork.relay.v1.RevokeDeviceH\x00\x12\x38\n\rgrant_consent\x18\x07 \x01(\x0b\x32\x1f.sealwork.relay.v1.GrantConsentH\x00\x12\x38\n\rpause_consent\x18\x08 \x01(\x0b\x32\x1f.sealwork.relay.v1.PauseConsentH\x00\x12:\n\x0eresume_consent\x18\t \x01(\x0b\x32 .sealwork.relay.v1.ResumeConsentH\x00\x12:\n\x0erevoke_consent\x18\n \x01(\x0b\x32 .sealwork.relay.v1.RevokeConsentH\x00\x12\x41\n\x12\x61\x64\x64_roster_members\x18\x0b \x01(\x0b\x32#.sealwork.relay.v1.AddRosterMembersH\x00\x12G\n\x15remove_roster_members\x18\x0c \x01(\x0b\x32&.sealwork.relay.v1.RemoveRosterMembersH\x00\x42\x08\n\x06\x63hangeB\x14\n\x12_expected_revision\"N\n\x18\x43hangeProjectionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x03 \x01(\x08\"O\n\x07\x41\x64\x64Site\x12\x0f\n\x07site_id\x18\x01 \x01(\t\x12\x33\n\x08identity\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\"\x1d\n\nRemoveSite\x12\x0f\n\x07site_id\x18\x01 \x01(\t\"\x9e\x01\n\nRotateSite\x12\x0f\n\x07site_id\x18\x01 \x01(\t\x12\x33\n\x08identity\x18\x02 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x11\n\tsignature\x18\x03 \x01(\x0c\x12\x37\n\x13retiring_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"b\n\tAddDevice\x12\x11\n\trunner_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x33\n\x08identity\x18\x03 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\"!\n\x0cRevokeDevice\x12\x11\n\trunner_id\x18\x01 \x01(\t\".\n\x0cGrantConsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\".\n\x0cPauseConsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\"/\n\rResumeConsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\"/\n\rRevokeConsent\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07site_id\x18\x02 \x01(\t\"E\n\x10\x41\x64\x64RosterMembers\x12\x11\n\troster_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07members\x18\x03 \x03(\t\"H\n\x13RemoveRosterMembers\x12\x11\n\troster_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07members\x18\x03 \x03(\t\"\x18\n\x16WatchProjectionRequest\"L\n\x17WatchProjectionResponse\x12\x31\n\nprojection\x18\x01 \x01(\x0b\x32\x1d.sealwork.relay.v1.Projection\"\xba\x01\n\x0ePendingPairing\x12\x11\n\tuser_code\x18\x01 \x01(\t\x12\x0e\n\x06key_id\x18\x02 \x01(\t\x12\r\n\x05label\x18\x03 \x01(\t\x12-\n\x08platform\x18\x04 \x01(\x0e\x32\x1b.sealwork.relay.v1.Platform\x12\x16\n\x0e\x63lient_version\x18\x05 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x15\n\x13ListPairingsRequest\"K\n\x14ListPairingsResponse\x12\x33\n\x08pairings\x18\x01 \x03(\x0b\x32!.sealwork.relay.v1.PendingPairing\"9\n\x15\x41pprovePairingRequest\x12\x11\n\tuser_code\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\"+\n\x16\x41pprovePairingResponse\x12\x11\n\trunner_id\x18\x01 \x01(\t\"\'\n\x12\x44\x65nyPairingRequest\x12\x11\n\tuser_code\x18\x01 \x01(\t\"\x15\n\x13\x44\x65nyPairingResponse2\xe8\x05\n\x13\x43ontrolPlaneService\x12\x62\n\rGetProjection\x12\'.sealwork.relay.v1.GetProjectionRequest\x1a(.sealwork.relay.v1.GetProjectionResponse\x12n\n\x11ReplaceProjection\x12+.sealwork.relay.v1.ReplaceProjectionRequest\x1a,.sealwork.relay.v1.ReplaceProjectionResponse\x12k\n\x10\x43hangeProjection\x12*.sealwork.relay.v1.ChangeProjectionRequest\x1a+.sealwork.relay.v1.ChangeProjectionResponse\x12j\n\x0fWatchProjection\x12).sealwork.relay.v1.WatchProjectionRequest\x1a*.sealwork.relay.v1.WatchProjectionResponse0\x01\x12_\n\x0cListPairings\x12&.sealwork.relay.v1.ListPairingsRequest\x1a\'.sealwork.relay.v1.ListPairingsResponse\x12\x65\n\x0e\x41pprovePairing\x12(.sealwork.relay.v1.ApprovePairingRequest\x1a).sealwork.relay.v1.ApprovePairingResponse\x12\\\n\x0b\x44\x65nyPairing\x12%.sealwork.relay.v1.DenyPairingRequest\x1a&.sealwork.relay.v1.DenyPairingResponseBX\n\x15\x64\x65v.sealwork.relay.v1P\x01Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,24 +55,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLACEPROJECTIONREQUEST']._serialized_end=1120
   _globals['_REPLACEPROJECTIONRESPONSE']._serialized_start=1122
   _globals['_REPLACEPROJECTIONRESPONSE']._serialized_end=1167
-  _globals['_WATCHPROJECTIONREQUEST']._serialized_start=1169
-  _globals['_WATCHPROJECTIONREQUEST']._serialized_end=1193
-  _globals['_WATCHPROJECTIONRESPONSE']._serialized_start=1195
-  _globals['_WATCHPROJECTIONRESPONSE']._serialized_end=1271
-  _globals['_PENDINGPAIRING']._serialized_start=1274
-  _globals['_PENDINGPAIRING']._serialized_end=1460
-  _globals['_LISTPAIRINGSREQUEST']._serialized_start=1462
-  _globals['_LISTPAIRINGSREQUEST']._serialized_end=1483
-  _globals['_LISTPAIRINGSRESPONSE']._serialized_start=1485
-  _globals['_LISTPAIRINGSRESPONSE']._serialized_end=1560
-  _globals['_APPROVEPAIRINGREQUEST']._serialized_start=1562
-  _globals['_APPROVEPAIRINGREQUEST']._serialized_end=1619
-  _globals['_APPROVEPAIRINGRESPONSE']._serialized_start=1621
-  _globals['_APPROVEPAIRINGRESPONSE']._serialized_end=1664
-  _globals['_DENYPAIRINGREQUEST']._serialized_start=1666
-  _globals['_DENYPAIRINGREQUEST']._serialized_end=1705
-  _globals['_DENYPAIRINGRESPONSE']._serialized_start=1707
-  _globals['_DENYPAIRINGRESPONSE']._serialized_end=1728
-  _globals['_CONTROLPLANESERVICE']._serialized_start=1731
-  _globals['_CONTROLPLANESERVICE']._serialized_end=2366
+  _globals['_CHANGEPROJECTIONREQUEST']._serialized_start=1170
+  _globals['_CHANGEPROJECTIONREQUEST']._serialized_end=1901
+  _globals['_CHANGEPROJECTIONRESPONSE']._serialized_start=1903
+  _globals['_CHANGEPROJECTIONRESPONSE']._serialized_end=1981
+  _globals['_ADDSITE']._serialized_start=1983
+  _globals['_ADDSITE']._serialized_end=2062
+  _globals['_REMOVESITE']._serialized_start=2064
+  _globals['_REMOVESITE']._serialized_end=2093
+  _globals['_ROTATESITE']._serialized_start=2096
+  _globals['_ROTATESITE']._serialized_end=2254
+  _globals['_ADDDEVICE']._serialized_start=2256
+  _globals['_ADDDEVICE']._serialized_end=2354
+  _globals['_REVOKEDEVICE']._serialized_start=2356
+  _globals['_REVOKEDEVICE']._serialized_end=2389
+  _globals['_GRANTCONSENT']._serialized_start=2391
+  _globals['_GRANTCONSENT']._serialized_end=2437
+  _globals['_PAUSECONSENT']._serialized_start=2439
+  _globals['_PAUSECONSENT']._serialized_end=2485
+  _globals['_RESUMECONSENT']._serialized_start=2487
+  _globals['_RESUMECONSENT']._serialized_end=2534
+  _globals['_REVOKECONSENT']._serialized_start=2536
+  _globals['_REVOKECONSENT']._serialized_end=2583
+  _globals['_ADDROSTERMEMBERS']._serialized_start=2585
+  _globals['_ADDROSTERMEMBERS']._serialized_end=2654
+  _globals['_REMOVEROSTERMEMBERS']._serialized_start=2656
+  _globals['_REMOVEROSTERMEMBERS']._serialized_end=2728
+  _globals['_WATCHPROJECTIONREQUEST']._serialized_start=2730
+  _globals['_WATCHPROJECTIONREQUEST']._serialized_end=2754
+  _globals['_WATCHPROJECTIONRESPONSE']._serialized_start=2756
+  _globals['_WATCHPROJECTIONRESPONSE']._serialized_end=2832
+  _globals['_PENDINGPAIRING']._serialized_start=2835
+  _globals['_PENDINGPAIRING']._serialized_end=3021
+  _globals['_LISTPAIRINGSREQUEST']._serialized_start=3023
+  _globals['_LISTPAIRINGSREQUEST']._serialized_end=3044
+  _globals['_LISTPAIRINGSRESPONSE']._serialized_start=3046
+  _globals['_LISTPAIRINGSRESPONSE']._serialized_end=3121
+  _globals['_APPROVEPAIRINGREQUEST']._serialized_start=3123
+  _globals['_APPROVEPAIRINGREQUEST']._serialized_end=3180
+  _globals['_APPROVEPAIRINGRESPONSE']._serialized_start=3182
+  _globals['_APPROVEPAIRINGRESPONSE']._serialized_end=3225
+  _globals['_DENYPAIRINGREQUEST']._serialized_start=3227
+  _globals['_DENYPAIRINGREQUEST']._serialized_end=3266
+  _globals['_DENYPAIRINGRESPONSE']._serialized_start=3268
+  _globals['_DENYPAIRINGRESPONSE']._serialized_end=3289
+  _globals['_CONTROLPLANESERVICE']._serialized_start=3292
+  _globals['_CONTROLPLANESERVICE']._serialized_end=4036
 # @@protoc_insertion_point(module_scope)

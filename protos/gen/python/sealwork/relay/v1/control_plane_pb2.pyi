@@ -331,6 +331,443 @@ class ReplaceProjectionResponse(_message.Message):
 Global___ReplaceProjectionResponse: _TypeAlias = ReplaceProjectionResponse  # noqa: Y015
 
 @_typing.final
+class ChangeProjectionRequest(_message.Message):
+    """ChangeProjectionRequest carries one change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    ADD_SITE_FIELD_NUMBER: _builtins.int
+    REMOVE_SITE_FIELD_NUMBER: _builtins.int
+    ROTATE_SITE_FIELD_NUMBER: _builtins.int
+    ADD_DEVICE_FIELD_NUMBER: _builtins.int
+    REVOKE_DEVICE_FIELD_NUMBER: _builtins.int
+    GRANT_CONSENT_FIELD_NUMBER: _builtins.int
+    PAUSE_CONSENT_FIELD_NUMBER: _builtins.int
+    RESUME_CONSENT_FIELD_NUMBER: _builtins.int
+    REVOKE_CONSENT_FIELD_NUMBER: _builtins.int
+    ADD_ROSTER_MEMBERS_FIELD_NUMBER: _builtins.int
+    REMOVE_ROSTER_MEMBERS_FIELD_NUMBER: _builtins.int
+    expected_revision: _builtins.int
+    """Refuse the change unless this revision is in force; absent means whatever is."""
+    @_builtins.property
+    def add_site(self) -> Global___AddSite:
+        """Registers a site."""
+
+    @_builtins.property
+    def remove_site(self) -> Global___RemoveSite:
+        """Takes a site out."""
+
+    @_builtins.property
+    def rotate_site(self) -> Global___RotateSite:
+        """Moves a site to a new key."""
+
+    @_builtins.property
+    def add_device(self) -> Global___AddDevice:
+        """Approves a device without pairing."""
+
+    @_builtins.property
+    def revoke_device(self) -> Global___RevokeDevice:
+        """Cuts a device off."""
+
+    @_builtins.property
+    def grant_consent(self) -> Global___GrantConsent:
+        """Lets a site send work."""
+
+    @_builtins.property
+    def pause_consent(self) -> Global___PauseConsent:
+        """Stops routing for a while."""
+
+    @_builtins.property
+    def resume_consent(self) -> Global___ResumeConsent:
+        """Routes again."""
+
+    @_builtins.property
+    def revoke_consent(self) -> Global___RevokeConsent:
+        """Ends a consent."""
+
+    @_builtins.property
+    def add_roster_members(self) -> Global___AddRosterMembers:
+        """Lets more people's jobs land on an owner's devices."""
+
+    @_builtins.property
+    def remove_roster_members(self) -> Global___RemoveRosterMembers:
+        """Lets fewer."""
+
+    def __init__(
+        self,
+        *,
+        expected_revision: _builtins.int | None = ...,
+        add_site: Global___AddSite | None = ...,
+        remove_site: Global___RemoveSite | None = ...,
+        rotate_site: Global___RotateSite | None = ...,
+        add_device: Global___AddDevice | None = ...,
+        revoke_device: Global___RevokeDevice | None = ...,
+        grant_consent: Global___GrantConsent | None = ...,
+        pause_consent: Global___PauseConsent | None = ...,
+        resume_consent: Global___ResumeConsent | None = ...,
+        revoke_consent: Global___RevokeConsent | None = ...,
+        add_roster_members: Global___AddRosterMembers | None = ...,
+        remove_roster_members: Global___RemoveRosterMembers | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "add_device", b"add_device", "add_roster_members", b"add_roster_members", "add_site", b"add_site", "change", b"change", "expected_revision", b"expected_revision", "grant_consent", b"grant_consent", "pause_consent", b"pause_consent", "remove_roster_members", b"remove_roster_members", "remove_site", b"remove_site", "resume_consent", b"resume_consent", "revoke_consent", b"revoke_consent", "revoke_device", b"revoke_device", "rotate_site", b"rotate_site"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "add_device", b"add_device", "add_roster_members", b"add_roster_members", "add_site", b"add_site", "change", b"change", "expected_revision", b"expected_revision", "grant_consent", b"grant_consent", "pause_consent", b"pause_consent", "remove_roster_members", b"remove_roster_members", "remove_site", b"remove_site", "resume_consent", b"resume_consent", "revoke_consent", b"revoke_consent", "revoke_device", b"revoke_device", "rotate_site", b"rotate_site"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["add_site", "remove_site", "rotate_site", "add_device", "revoke_device", "grant_consent", "pause_consent", "resume_consent", "revoke_consent", "add_roster_members", "remove_roster_members"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___ChangeProjectionRequest: _TypeAlias = ChangeProjectionRequest  # noqa: Y015
+
+@_typing.final
+class ChangeProjectionResponse(_message.Message):
+    """ChangeProjectionResponse says what is in force now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """The revision in force."""
+    summary: _builtins.str
+    """What was changed, or how it is already; for people."""
+    changed: _builtins.bool
+    """False when everything was as wanted."""
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        summary: _builtins.str = ...,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "revision", b"revision", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeProjectionResponse: _TypeAlias = ChangeProjectionResponse  # noqa: Y015
+
+@_typing.final
+class AddSite(_message.Message):
+    """AddSite registers a site."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    site_id: _builtins.str
+    """The operator's name for it, 1 to 128 printable ASCII characters."""
+    @_builtins.property
+    def identity(self) -> _job_pb2.PublicIdentity:
+        """Its public identity."""
+
+    def __init__(
+        self,
+        *,
+        site_id: _builtins.str = ...,
+        identity: _job_pb2.PublicIdentity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "site_id", b"site_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddSite: _TypeAlias = AddSite  # noqa: Y015
+
+@_typing.final
+class RemoveSite(_message.Message):
+    """RemoveSite takes a site out, and every consent to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    site_id: _builtins.str
+    """The site."""
+    def __init__(
+        self,
+        *,
+        site_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["site_id", b"site_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveSite: _TypeAlias = RemoveSite  # noqa: Y015
+
+@_typing.final
+class RotateSite(_message.Message):
+    """RotateSite moves a site to a new key, for which its present key vouches."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    RETIRING_UNTIL_TIME_FIELD_NUMBER: _builtins.int
+    site_id: _builtins.str
+    """The site."""
+    signature: _builtins.bytes
+    """Ed25519 by the present key, 64 bytes, as in SuccessionLink."""
+    @_builtins.property
+    def identity(self) -> _job_pb2.PublicIdentity:
+        """Its new public identity."""
+
+    @_builtins.property
+    def retiring_until_time(self) -> _timestamp_pb2.Timestamp:
+        """Until then earlier keys may still sign and stubs may name them; absent means at once
+        only the new one.
+        """
+
+    def __init__(
+        self,
+        *,
+        site_id: _builtins.str = ...,
+        identity: _job_pb2.PublicIdentity | None = ...,
+        signature: _builtins.bytes = ...,
+        retiring_until_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "retiring_until_time", b"retiring_until_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "retiring_until_time", b"retiring_until_time", "signature", b"signature", "site_id", b"site_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RotateSite: _TypeAlias = RotateSite  # noqa: Y015
+
+@_typing.final
+class AddDevice(_message.Message):
+    """AddDevice approves a device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNER_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    runner_id: _builtins.str
+    """Its name, 1 to 128 printable ASCII characters."""
+    owner: _builtins.str
+    """Whose it is."""
+    @_builtins.property
+    def identity(self) -> _job_pb2.PublicIdentity:
+        """Its public identity."""
+
+    def __init__(
+        self,
+        *,
+        runner_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        identity: _job_pb2.PublicIdentity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "owner", b"owner", "runner_id", b"runner_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddDevice: _TypeAlias = AddDevice  # noqa: Y015
+
+@_typing.final
+class RevokeDevice(_message.Message):
+    """RevokeDevice cuts a device off for good."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNER_ID_FIELD_NUMBER: _builtins.int
+    runner_id: _builtins.str
+    """The device."""
+    def __init__(
+        self,
+        *,
+        runner_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runner_id", b"runner_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeDevice: _TypeAlias = RevokeDevice  # noqa: Y015
+
+@_typing.final
+class GrantConsent(_message.Message):
+    """GrantConsent lets a site send work in a person's name, also after a revocation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """The person."""
+    site_id: _builtins.str
+    """The site."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        site_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "site_id", b"site_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrantConsent: _TypeAlias = GrantConsent  # noqa: Y015
+
+@_typing.final
+class PauseConsent(_message.Message):
+    """PauseConsent routes nothing for now; devices keep the site's key pinned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """The person."""
+    site_id: _builtins.str
+    """The site."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        site_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "site_id", b"site_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseConsent: _TypeAlias = PauseConsent  # noqa: Y015
+
+@_typing.final
+class ResumeConsent(_message.Message):
+    """ResumeConsent routes again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """The person."""
+    site_id: _builtins.str
+    """The site."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        site_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "site_id", b"site_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeConsent: _TypeAlias = ResumeConsent  # noqa: Y015
+
+@_typing.final
+class RevokeConsent(_message.Message):
+    """RevokeConsent ends a consent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """The person."""
+    site_id: _builtins.str
+    """The site."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        site_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "site_id", b"site_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeConsent: _TypeAlias = RevokeConsent  # noqa: Y015
+
+@_typing.final
+class AddRosterMembers(_message.Message):
+    """AddRosterMembers lets people's team jobs land on an owner's devices."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROSTER_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    roster_id: _builtins.str
+    """The owner's name for the roster; made when there is none."""
+    owner: _builtins.str
+    """Whose devices."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Whose jobs; 1 to 500."""
+
+    def __init__(
+        self,
+        *,
+        roster_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "owner", b"owner", "roster_id", b"roster_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddRosterMembers: _TypeAlias = AddRosterMembers  # noqa: Y015
+
+@_typing.final
+class RemoveRosterMembers(_message.Message):
+    """RemoveRosterMembers takes people out of a roster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROSTER_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    roster_id: _builtins.str
+    """The roster."""
+    owner: _builtins.str
+    """Whose it is."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who leaves; none means that the roster is deleted, as it is with its last member."""
+
+    def __init__(
+        self,
+        *,
+        roster_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "owner", b"owner", "roster_id", b"roster_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveRosterMembers: _TypeAlias = RemoveRosterMembers  # noqa: Y015
+
+@_typing.final
 class WatchProjectionRequest(_message.Message):
     """WatchProjectionRequest has no fields yet."""
 

@@ -46,6 +46,11 @@ class ControlPlaneServiceStub:
                 request_serializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ReplaceProjectionRequest.SerializeToString,
                 response_deserializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ReplaceProjectionResponse.FromString,
                 _registered_method=True)
+        self.ChangeProjection = channel.unary_unary(
+                '/sealwork.relay.v1.ControlPlaneService/ChangeProjection',
+                request_serializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ChangeProjectionRequest.SerializeToString,
+                response_deserializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ChangeProjectionResponse.FromString,
+                _registered_method=True)
         self.WatchProjection = channel.unary_stream(
                 '/sealwork.relay.v1.ControlPlaneService/WatchProjection',
                 request_serializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.WatchProjectionRequest.SerializeToString,
@@ -86,6 +91,17 @@ class ControlPlaneServiceServicer:
         content under the revision it produced is answered as the first time.
         Limits: request at most 8 MiB.
         Errors: FIELD_INVALID, PROJECTION_CONFLICT, PROJECTION_READ_ONLY, STORE_UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeProjection(self, request, context):
+        """Makes one change, whatever the revision in force, and it takes effect at once. Changes
+        are made one after the other, so operators at work at the same time never undo each
+        other's. Idempotent: what is as wanted already stays as it is.
+        Errors: FIELD_INVALID, PROJECTION_CHANGE_REFUSED, PROJECTION_CONFLICT,
+        PROJECTION_READ_ONLY, STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,6 +156,11 @@ def add_ControlPlaneServiceServicer_to_server(servicer, server):
                     servicer.ReplaceProjection,
                     request_deserializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ReplaceProjectionRequest.FromString,
                     response_serializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ReplaceProjectionResponse.SerializeToString,
+            ),
+            'ChangeProjection': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeProjection,
+                    request_deserializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ChangeProjectionRequest.FromString,
+                    response_serializer=sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ChangeProjectionResponse.SerializeToString,
             ),
             'WatchProjection': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchProjection,
@@ -218,6 +239,33 @@ class ControlPlaneService:
             '/sealwork.relay.v1.ControlPlaneService/ReplaceProjection',
             sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ReplaceProjectionRequest.SerializeToString,
             sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ReplaceProjectionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeProjection(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sealwork.relay.v1.ControlPlaneService/ChangeProjection',
+            sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ChangeProjectionRequest.SerializeToString,
+            sealwork_dot_relay_dot_v1_dot_control__plane__pb2.ChangeProjectionResponse.FromString,
             options,
             channel_credentials,
             insecure,

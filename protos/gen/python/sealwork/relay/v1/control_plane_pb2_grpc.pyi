@@ -45,6 +45,13 @@ class ControlPlaneServiceStub:
     Limits: request at most 8 MiB.
     Errors: FIELD_INVALID, PROJECTION_CONFLICT, PROJECTION_READ_ONLY, STORE_UNAVAILABLE.
     """
+    ChangeProjection: _grpc.UnaryUnaryMultiCallable[_control_plane_pb2.ChangeProjectionRequest, _control_plane_pb2.ChangeProjectionResponse]
+    """Makes one change, whatever the revision in force, and it takes effect at once. Changes
+    are made one after the other, so operators at work at the same time never undo each
+    other's. Idempotent: what is as wanted already stays as it is.
+    Errors: FIELD_INVALID, PROJECTION_CHANGE_REFUSED, PROJECTION_CONFLICT,
+    PROJECTION_READ_ONLY, STORE_UNAVAILABLE.
+    """
     WatchProjection: _grpc.UnaryStreamMultiCallable[_control_plane_pb2.WatchProjectionRequest, _control_plane_pb2.WatchProjectionResponse]
     """Follows the projection.
 
@@ -83,6 +90,13 @@ class ControlPlaneServiceAsyncStub(ControlPlaneServiceStub):
     content under the revision it produced is answered as the first time.
     Limits: request at most 8 MiB.
     Errors: FIELD_INVALID, PROJECTION_CONFLICT, PROJECTION_READ_ONLY, STORE_UNAVAILABLE.
+    """
+    ChangeProjection: _aio.UnaryUnaryMultiCallable[_control_plane_pb2.ChangeProjectionRequest, _control_plane_pb2.ChangeProjectionResponse]  # type: ignore[assignment]
+    """Makes one change, whatever the revision in force, and it takes effect at once. Changes
+    are made one after the other, so operators at work at the same time never undo each
+    other's. Idempotent: what is as wanted already stays as it is.
+    Errors: FIELD_INVALID, PROJECTION_CHANGE_REFUSED, PROJECTION_CONFLICT,
+    PROJECTION_READ_ONLY, STORE_UNAVAILABLE.
     """
     WatchProjection: _aio.UnaryStreamMultiCallable[_control_plane_pb2.WatchProjectionRequest, _control_plane_pb2.WatchProjectionResponse]  # type: ignore[assignment]
     """Follows the projection.
@@ -131,6 +145,19 @@ class ControlPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
         content under the revision it produced is answered as the first time.
         Limits: request at most 8 MiB.
         Errors: FIELD_INVALID, PROJECTION_CONFLICT, PROJECTION_READ_ONLY, STORE_UNAVAILABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def ChangeProjection(
+        self,
+        request: _control_plane_pb2.ChangeProjectionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_plane_pb2.ChangeProjectionResponse, _abc.Awaitable[_control_plane_pb2.ChangeProjectionResponse]]:
+        """Makes one change, whatever the revision in force, and it takes effect at once. Changes
+        are made one after the other, so operators at work at the same time never undo each
+        other's. Idempotent: what is as wanted already stays as it is.
+        Errors: FIELD_INVALID, PROJECTION_CHANGE_REFUSED, PROJECTION_CONFLICT,
+        PROJECTION_READ_ONLY, STORE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod

@@ -87,7 +87,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_PAIRING_DECIDED: _ErrorReason.ValueType  # 30
     """Code: FAILED_PRECONDITION. The pairing was decided otherwise. Client: read the device list."""
     ERROR_REASON_PROJECTION_READ_ONLY: _ErrorReason.ValueType  # 31
-    """Code: FAILED_PRECONDITION. The projection comes from a file on the relay's machine. Client: edit the file."""
+    """Code: FAILED_PRECONDITION. The relay cannot write its projection file, or what was edited there is broken; nothing was changed. Client: make the file and its folder writable, or mend it; or edit the file itself."""
     ERROR_REASON_SESSION_SUPERSEDED: _ErrorReason.ValueType  # 32
     """Code: ABORTED. A newer stream of this device has taken over. Client: do not reconnect at once; look for a second process."""
     ERROR_REASON_PROJECTION_CONFLICT: _ErrorReason.ValueType  # 33
@@ -118,6 +118,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Code: INTERNAL. A fault of the relay; incident_id names it in the relay's log. Client: report it; retry twice at most."""
     ERROR_REASON_DEADLINE_TOO_SHORT: _ErrorReason.ValueType  # 46
     """Code: DEADLINE_EXCEEDED. The call's deadline leaves no time to answer, so the work was not begun. Client: repeat with a longer deadline."""
+    ERROR_REASON_PROJECTION_CHANGE_REFUSED: _ErrorReason.ValueType  # 47
+    """Code: FAILED_PRECONDITION. The change does not fit the projection as it stands; the message says why. Client: read the projection; do not retry."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason lists the reasons. Names never change; new ones may be added."""
@@ -185,7 +187,7 @@ ERROR_REASON_DEVICE_ID_CONFLICT: ErrorReason.ValueType  # 29
 ERROR_REASON_PAIRING_DECIDED: ErrorReason.ValueType  # 30
 """Code: FAILED_PRECONDITION. The pairing was decided otherwise. Client: read the device list."""
 ERROR_REASON_PROJECTION_READ_ONLY: ErrorReason.ValueType  # 31
-"""Code: FAILED_PRECONDITION. The projection comes from a file on the relay's machine. Client: edit the file."""
+"""Code: FAILED_PRECONDITION. The relay cannot write its projection file, or what was edited there is broken; nothing was changed. Client: make the file and its folder writable, or mend it; or edit the file itself."""
 ERROR_REASON_SESSION_SUPERSEDED: ErrorReason.ValueType  # 32
 """Code: ABORTED. A newer stream of this device has taken over. Client: do not reconnect at once; look for a second process."""
 ERROR_REASON_PROJECTION_CONFLICT: ErrorReason.ValueType  # 33
@@ -216,4 +218,6 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 45
 """Code: INTERNAL. A fault of the relay; incident_id names it in the relay's log. Client: report it; retry twice at most."""
 ERROR_REASON_DEADLINE_TOO_SHORT: ErrorReason.ValueType  # 46
 """Code: DEADLINE_EXCEEDED. The call's deadline leaves no time to answer, so the work was not begun. Client: repeat with a longer deadline."""
+ERROR_REASON_PROJECTION_CHANGE_REFUSED: ErrorReason.ValueType  # 47
+"""Code: FAILED_PRECONDITION. The change does not fit the projection as it stands; the message says why. Client: read the projection; do not retry."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
