@@ -176,7 +176,7 @@ class Dispatch:
                 await self._inform(session)
             elif self._seekers:
                 _, claimant = self._seekers.popitem(last=False)
-                await self._claim(claimant, claimant.free)
+                await self._look_for_work(claimant)
             else:
                 await self._offer_next()
         except asyncio.CancelledError:
@@ -201,6 +201,15 @@ class Dispatch:
                 return
         # Nobody would take one, so nobody would take the others.
         self._work.pop(work, None)
+
+    async def _look_for_work(self, claimant: Claimant) -> None:
+        try:
+            await self._claim(claimant, claimant.free)
+        except Exception:
+            # It still waits, and `make_up` looks only at those who do. One that has gone has no room.
+            if claimant.free > 0:
+                self._waiting.enter(claimant)
+            raise
 
     async def _claim(self, claimant: Claimant, maximum: int) -> bool:
         if maximum <= 0 or claimant.free <= 0 or not claimant.kinds:

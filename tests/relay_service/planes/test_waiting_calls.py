@@ -3,8 +3,11 @@
 import asyncio
 from typing import Any
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from relay_service.store.base import ClaimRequest
+from relay_service.store_guard import store_unavailable
 from sealwork.relay.v1 import job_pb2, site_plane_pb2
 from tests.harness.waiting import eventually
 from tests.relay_service.planes.scene import claim
@@ -107,6 +110,31 @@ async def test_news_of_a_claimed_job_comes_on_the_stream_if_there_is_one(relay: 
     lease = job_pb2.LeaseRef(job_id="job-1", lease_id="lease-1")
     await relay.seal(lease)
     assert (await stream.next("payload_ready")).lease == lease
+
+
+async def test_a_claim_whose_store_went_away_is_looked_at_when_it_is_back(
+    relay: RelayUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was away at the one moment between the call's own look and its place among those who wait."""
+    looks = 0
+    look = relay.store.claim
+
+    async def second_look_fails(request: ClaimRequest) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            raise store_unavailable()
+        return await look(request)
+
+    monkeypatch.setattr(relay.store, "claim", second_look_fails)
+    waiting = asyncio.create_task(claimed(relay, wait=TEN_SECONDS))
+    await eventually(lambda: looks >= 2)
+    await waiting_for_work(relay)
+    # The next turn of the sweeper makes up for news that was missed.
+    await relay.clock.advance_async(250)
+    await eventually(lambda: looks >= 3)
+    await relay.enqueue("job-1")
+    assert await waiting == ["job-1"]
 
 
 # -- notices ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from relay_service.core.model import JobStub, LeaseRef
@@ -331,6 +332,24 @@ async def test_pushes_are_made_up_without_any_further_event(server: TcpServer) -
         ]
         told = {(await site.next("notice")).job_id for _ in range(2)}
         assert told == {"new", "ended"}
+
+
+async def test_a_call_that_waits_is_looked_at_as_soon_as_the_store_is_back(server: TcpServer) -> None:
+    """A unary claim that began before the outage, and a job that another relay took in during it."""
+    async with apart(server) as (relay, ways, third):
+        ten_seconds = Duration(seconds=10)
+        claim = daemon_plane_pb2.ClaimJobsRequest(
+            request_id="1", matrix=[row()], max_jobs=1, wait=ten_seconds
+        )
+        waiting = asyncio.create_task(relay.daemon().call("ClaimJobs", claim, timeout=60))
+        room = relay.device_server.relay.dispatch._waiting
+        await eventually(room.everyone)
+        await cut(relay, ways)
+        assert isinstance(await third.enqueue("demo", stub(relay, "new")), Enqueued)
+        assert not waiting.done()
+        await mend(relay, ways)
+        # Of the ten seconds that it may wait, none has passed but the turns of the relays' timers.
+        assert [granted.stub.id for granted in (await waiting).granted] == ["new"]
 
 
 async def test_a_projection_that_changed_meanwhile_is_shared_afterwards(server: TcpServer) -> None:
