@@ -1,0 +1,35 @@
+"""Numbers of the protocol: bounds, defaults and retention, each with its unit in its name."""
+
+MAXIMUM_SAFE_INTEGER = 9_007_199_254_740_991
+
+# Text.
+IDENTIFIER_UTF16_UNITS = 512
+CHECKPOINT_ID_UTF16_UNITS = 503
+NOTE_BYTES = 4_096
+
+# JSON.
+JSON_BYTES = 2_000_000
+JSON_DEPTH = 64
+JSON_NODES = 10_000
+JSON_PATH_CHARACTERS = 256
+
+# A task. Control transitions are never refused for size: they grow a record by a bounded amount only.
+TASK_BYTES = 2_000_000
+DEFAULT_MAXIMUM_ATTEMPTS = 3
+DEFAULT_MAXIMUM_TOKENS = 1_000_000
+DEFAULT_MAXIMUM_COST_MICROS = 100_000_000
+
+# Leases.
+DEFAULT_LEASE_MS = 30_000
+MINIMUM_LEASE_MS = 10
+MAXIMUM_LEASE_MS = 3_600_000
+
+# Records.
+EVENTS_RETAINED = 256
+EVENT_DATA_BYTES = 32_768
+ARTIFACT_BYTES = 1_000_000
+BLOB_BYTES = 8_000_000
+
+# Listing.
+DEFAULT_PAGE = 50
+MAXIMUM_PAGE = 1_000

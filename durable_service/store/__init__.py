@@ -1,0 +1,1 @@
+"""Where tasks are kept: a port, its implementations and the suite that each of them passes."""
