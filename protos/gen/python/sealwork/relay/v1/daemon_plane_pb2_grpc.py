@@ -117,32 +117,37 @@ class DaemonPlaneServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StartPairing(self, request, context):
-        """Starts pairing a new device. Not signed, not idempotent: a repeat by the same key
-        replaces the earlier code.
-        Limits: 500 outstanding codes, each for 10 minutes, one per key.
-        Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, PAIRINGS_AT_CAPACITY,
-        PAIRING_NOT_OFFERED.
+        """Starts pairing a new device, which proves in the request that it holds its key. Not
+        idempotent: a repeat by the same key replaces the earlier code.
+        Limits: 500 codes that wait, each for 10 minutes, one per key; by default 10 starts a
+        minute per address of a peer.
+        Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, CLOCK_SKEW, BAD_SIGNATURE, REPLAYED,
+        PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchPairing(self, request, context):
-        """Waits for a pairing to be decided. Not signed: the device code is the secret.
+        """Waits for a pairing to be decided. The device code is a secret and is signed by the
+        device, so that a code alone tells nobody anything.
 
         First frame: PENDING at once, repeated every 15 s as a sign of life.
         Ended by: the relay, with OK, after APPROVED, DENIED or EXPIRED; an unknown code is
         answered EXPIRED. Ended by the device: cancel the call.
         Survives it: the pairing; ask again with WatchPairing or PollPairing.
-        Errors: FIELD_INVALID, PAIRING_NOT_OFFERED, SERVER_DRAINING.
+        Limits: 4 streams a pairing.
+        Errors: FIELD_INVALID, BAD_SIGNATURE, TOO_MANY_SESSIONS, PAIRING_NOT_OFFERED,
+        STORE_UNAVAILABLE, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PollPairing(self, request, context):
-        """Twin of WatchPairing for clients without streams. Idempotent until approved.
-        Errors: FIELD_INVALID, PAIRING_NOT_OFFERED.
+        """Twin of WatchPairing for clients without streams. Idempotent: the outcome can be read
+        until the code dies, so that a lost answer strands nobody.
+        Errors: FIELD_INVALID, BAD_SIGNATURE, PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -56,24 +56,29 @@ class DaemonPlaneServiceStub:
     SERVER_DRAINING, HELLO_TIMEOUT.
     """
     StartPairing: _grpc.UnaryUnaryMultiCallable[_pairing_pb2.StartPairingRequest, _pairing_pb2.StartPairingResponse]
-    """Starts pairing a new device. Not signed, not idempotent: a repeat by the same key
-    replaces the earlier code.
-    Limits: 500 outstanding codes, each for 10 minutes, one per key.
-    Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, PAIRINGS_AT_CAPACITY,
-    PAIRING_NOT_OFFERED.
+    """Starts pairing a new device, which proves in the request that it holds its key. Not
+    idempotent: a repeat by the same key replaces the earlier code.
+    Limits: 500 codes that wait, each for 10 minutes, one per key; by default 10 starts a
+    minute per address of a peer.
+    Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, CLOCK_SKEW, BAD_SIGNATURE, REPLAYED,
+    PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
     """
     WatchPairing: _grpc.UnaryStreamMultiCallable[_pairing_pb2.WatchPairingRequest, _pairing_pb2.WatchPairingResponse]
-    """Waits for a pairing to be decided. Not signed: the device code is the secret.
+    """Waits for a pairing to be decided. The device code is a secret and is signed by the
+    device, so that a code alone tells nobody anything.
 
     First frame: PENDING at once, repeated every 15 s as a sign of life.
     Ended by: the relay, with OK, after APPROVED, DENIED or EXPIRED; an unknown code is
     answered EXPIRED. Ended by the device: cancel the call.
     Survives it: the pairing; ask again with WatchPairing or PollPairing.
-    Errors: FIELD_INVALID, PAIRING_NOT_OFFERED, SERVER_DRAINING.
+    Limits: 4 streams a pairing.
+    Errors: FIELD_INVALID, BAD_SIGNATURE, TOO_MANY_SESSIONS, PAIRING_NOT_OFFERED,
+    STORE_UNAVAILABLE, SERVER_DRAINING.
     """
     PollPairing: _grpc.UnaryUnaryMultiCallable[_pairing_pb2.PollPairingRequest, _pairing_pb2.PollPairingResponse]
-    """Twin of WatchPairing for clients without streams. Idempotent until approved.
-    Errors: FIELD_INVALID, PAIRING_NOT_OFFERED.
+    """Twin of WatchPairing for clients without streams. Idempotent: the outcome can be read
+    until the code dies, so that a lost answer strands nobody.
+    Errors: FIELD_INVALID, BAD_SIGNATURE, PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
     """
     ClaimJobs: _grpc.UnaryUnaryMultiCallable[_daemon_plane_pb2.ClaimJobsRequest, _daemon_plane_pb2.ClaimJobsResponse]
     """Twin of grants: claims up to max_jobs, waiting up to `wait` for the first. Idempotent
@@ -134,24 +139,29 @@ class DaemonPlaneServiceAsyncStub(DaemonPlaneServiceStub):
     SERVER_DRAINING, HELLO_TIMEOUT.
     """
     StartPairing: _aio.UnaryUnaryMultiCallable[_pairing_pb2.StartPairingRequest, _pairing_pb2.StartPairingResponse]  # type: ignore[assignment]
-    """Starts pairing a new device. Not signed, not idempotent: a repeat by the same key
-    replaces the earlier code.
-    Limits: 500 outstanding codes, each for 10 minutes, one per key.
-    Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, PAIRINGS_AT_CAPACITY,
-    PAIRING_NOT_OFFERED.
+    """Starts pairing a new device, which proves in the request that it holds its key. Not
+    idempotent: a repeat by the same key replaces the earlier code.
+    Limits: 500 codes that wait, each for 10 minutes, one per key; by default 10 starts a
+    minute per address of a peer.
+    Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, CLOCK_SKEW, BAD_SIGNATURE, REPLAYED,
+    PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
     """
     WatchPairing: _aio.UnaryStreamMultiCallable[_pairing_pb2.WatchPairingRequest, _pairing_pb2.WatchPairingResponse]  # type: ignore[assignment]
-    """Waits for a pairing to be decided. Not signed: the device code is the secret.
+    """Waits for a pairing to be decided. The device code is a secret and is signed by the
+    device, so that a code alone tells nobody anything.
 
     First frame: PENDING at once, repeated every 15 s as a sign of life.
     Ended by: the relay, with OK, after APPROVED, DENIED or EXPIRED; an unknown code is
     answered EXPIRED. Ended by the device: cancel the call.
     Survives it: the pairing; ask again with WatchPairing or PollPairing.
-    Errors: FIELD_INVALID, PAIRING_NOT_OFFERED, SERVER_DRAINING.
+    Limits: 4 streams a pairing.
+    Errors: FIELD_INVALID, BAD_SIGNATURE, TOO_MANY_SESSIONS, PAIRING_NOT_OFFERED,
+    STORE_UNAVAILABLE, SERVER_DRAINING.
     """
     PollPairing: _aio.UnaryUnaryMultiCallable[_pairing_pb2.PollPairingRequest, _pairing_pb2.PollPairingResponse]  # type: ignore[assignment]
-    """Twin of WatchPairing for clients without streams. Idempotent until approved.
-    Errors: FIELD_INVALID, PAIRING_NOT_OFFERED.
+    """Twin of WatchPairing for clients without streams. Idempotent: the outcome can be read
+    until the code dies, so that a lost answer strands nobody.
+    Errors: FIELD_INVALID, BAD_SIGNATURE, PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
     """
     ClaimJobs: _aio.UnaryUnaryMultiCallable[_daemon_plane_pb2.ClaimJobsRequest, _daemon_plane_pb2.ClaimJobsResponse]  # type: ignore[assignment]
     """Twin of grants: claims up to max_jobs, waiting up to `wait` for the first. Idempotent
@@ -221,11 +231,12 @@ class DaemonPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pairing_pb2.StartPairingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pairing_pb2.StartPairingResponse, _abc.Awaitable[_pairing_pb2.StartPairingResponse]]:
-        """Starts pairing a new device. Not signed, not idempotent: a repeat by the same key
-        replaces the earlier code.
-        Limits: 500 outstanding codes, each for 10 minutes, one per key.
-        Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, PAIRINGS_AT_CAPACITY,
-        PAIRING_NOT_OFFERED.
+        """Starts pairing a new device, which proves in the request that it holds its key. Not
+        idempotent: a repeat by the same key replaces the earlier code.
+        Limits: 500 codes that wait, each for 10 minutes, one per key; by default 10 starts a
+        minute per address of a peer.
+        Errors: FIELD_INVALID, IDENTITY_INCONSISTENT, CLOCK_SKEW, BAD_SIGNATURE, REPLAYED,
+        PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -234,13 +245,16 @@ class DaemonPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pairing_pb2.WatchPairingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pairing_pb2.WatchPairingResponse], _abc.AsyncIterator[_pairing_pb2.WatchPairingResponse]]:
-        """Waits for a pairing to be decided. Not signed: the device code is the secret.
+        """Waits for a pairing to be decided. The device code is a secret and is signed by the
+        device, so that a code alone tells nobody anything.
 
         First frame: PENDING at once, repeated every 15 s as a sign of life.
         Ended by: the relay, with OK, after APPROVED, DENIED or EXPIRED; an unknown code is
         answered EXPIRED. Ended by the device: cancel the call.
         Survives it: the pairing; ask again with WatchPairing or PollPairing.
-        Errors: FIELD_INVALID, PAIRING_NOT_OFFERED, SERVER_DRAINING.
+        Limits: 4 streams a pairing.
+        Errors: FIELD_INVALID, BAD_SIGNATURE, TOO_MANY_SESSIONS, PAIRING_NOT_OFFERED,
+        STORE_UNAVAILABLE, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -249,8 +263,9 @@ class DaemonPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pairing_pb2.PollPairingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pairing_pb2.PollPairingResponse, _abc.Awaitable[_pairing_pb2.PollPairingResponse]]:
-        """Twin of WatchPairing for clients without streams. Idempotent until approved.
-        Errors: FIELD_INVALID, PAIRING_NOT_OFFERED.
+        """Twin of WatchPairing for clients without streams. Idempotent: the outcome can be read
+        until the code dies, so that a lost answer strands nobody.
+        Errors: FIELD_INVALID, BAD_SIGNATURE, PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod

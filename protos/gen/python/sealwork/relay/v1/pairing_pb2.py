@@ -28,7 +28,7 @@ from sealwork.relay.v1 import job_pb2 as sealwork_dot_relay_dot_v1_dot_job__pb2
 from sealwork.relay.v1 import site_directory_pb2 as sealwork_dot_relay_dot_v1_dot_site__directory__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsealwork/relay/v1/pairing.proto\x12\x11sealwork.relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsealwork/relay/v1/job.proto\x1a&sealwork/relay/v1/site_directory.proto\"\xd3\x01\n\x13StartPairingRequest\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12-\n\x08platform\x18\x03 \x01(\x0e\x32\x1b.sealwork.relay.v1.Platform\x12\x31\n\x06\x64\x65vice\x18\x04 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x33\n\x06matrix\x18\x05 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\"\xea\x01\n\x14StartPairingResponse\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\x12\x11\n\tuser_code\x18\x02 \x01(\t\x12\x18\n\x10verification_url\x18\x03 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\nexpires_in\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rpoll_interval\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xc8\x01\n\x0fPairingApproval\x12\x11\n\trunner_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x18\n\x0bowner_label\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x33\n\tdirectory\x18\x04 \x01(\x0b\x32 .sealwork.relay.v1.SiteDirectory\x12\x1e\n\x11\x63ontrol_plane_key\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x42\x0e\n\x0c_owner_labelB\x14\n\x12_control_plane_key\"*\n\x13WatchPairingRequest\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\"|\n\x14WatchPairingResponse\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.sealwork.relay.v1.PairingState\x12\x34\n\x08\x61pproval\x18\x02 \x01(\x0b\x32\".sealwork.relay.v1.PairingApproval\")\n\x12PollPairingRequest\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\"{\n\x13PollPairingResponse\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.sealwork.relay.v1.PairingState\x12\x34\n\x08\x61pproval\x18\x02 \x01(\x0b\x32\".sealwork.relay.v1.PairingApproval*a\n\x08Platform\x12\x18\n\x14PLATFORM_UNSPECIFIED\x10\x00\x12\x13\n\x0fPLATFORM_DARWIN\x10\x01\x12\x12\n\x0ePLATFORM_LINUX\x10\x02\x12\x12\n\x0ePLATFORM_WIN32\x10\x03*\x99\x01\n\x0cPairingState\x12\x1d\n\x19PAIRING_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15PAIRING_STATE_PENDING\x10\x01\x12\x1a\n\x16PAIRING_STATE_APPROVED\x10\x02\x12\x18\n\x14PAIRING_STATE_DENIED\x10\x03\x12\x19\n\x15PAIRING_STATE_EXPIRED\x10\x04\x42X\n\x15\x64\x65v.sealwork.relay.v1P\x01Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsealwork/relay/v1/pairing.proto\x12\x11sealwork.relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsealwork/relay/v1/job.proto\x1a&sealwork/relay/v1/site_directory.proto\"\x83\x02\n\x13StartPairingRequest\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12-\n\x08platform\x18\x03 \x01(\x0e\x32\x1b.sealwork.relay.v1.Platform\x12\x31\n\x06\x64\x65vice\x18\x04 \x01(\x0b\x32!.sealwork.relay.v1.PublicIdentity\x12\x33\n\x06matrix\x18\x05 \x03(\x0b\x32#.sealwork.relay.v1.DeviceCapability\x12.\n\x05proof\x18\x06 \x01(\x0b\x32\x1f.sealwork.relay.v1.PairingProof\"`\n\x0cPairingProof\x12.\n\nissue_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"\xea\x01\n\x14StartPairingResponse\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\x12\x11\n\tuser_code\x18\x02 \x01(\t\x12\x18\n\x10verification_url\x18\x03 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\nexpires_in\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rpoll_interval\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xc8\x01\n\x0fPairingApproval\x12\x11\n\trunner_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x18\n\x0bowner_label\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x33\n\tdirectory\x18\x04 \x01(\x0b\x32 .sealwork.relay.v1.SiteDirectory\x12\x1e\n\x11\x63ontrol_plane_key\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x42\x0e\n\x0c_owner_labelB\x14\n\x12_control_plane_key\"=\n\x13WatchPairingRequest\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"|\n\x14WatchPairingResponse\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.sealwork.relay.v1.PairingState\x12\x34\n\x08\x61pproval\x18\x02 \x01(\x0b\x32\".sealwork.relay.v1.PairingApproval\"<\n\x12PollPairingRequest\x12\x13\n\x0b\x64\x65vice_code\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"{\n\x13PollPairingResponse\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.sealwork.relay.v1.PairingState\x12\x34\n\x08\x61pproval\x18\x02 \x01(\x0b\x32\".sealwork.relay.v1.PairingApproval*a\n\x08Platform\x12\x18\n\x14PLATFORM_UNSPECIFIED\x10\x00\x12\x13\n\x0fPLATFORM_DARWIN\x10\x01\x12\x12\n\x0ePLATFORM_LINUX\x10\x02\x12\x12\n\x0ePLATFORM_WIN32\x10\x03*\x99\x01\n\x0cPairingState\x12\x1d\n\x19PAIRING_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15PAIRING_STATE_PENDING\x10\x01\x12\x1a\n\x16PAIRING_STATE_APPROVED\x10\x02\x12\x18\n\x14PAIRING_STATE_DENIED\x10\x03\x12\x19\n\x15PAIRING_STATE_EXPIRED\x10\x04\x42X\n\x15\x64\x65v.sealwork.relay.v1P\x01Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,22 +36,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sealwork.relay.v1.pairing_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025dev.sealwork.relay.v1P\001Z=github.com/sealwork/sealwork/gen/go/sealwork/relay/v1;relayv1'
-  _globals['_PLATFORM']._serialized_start=1180
-  _globals['_PLATFORM']._serialized_end=1277
-  _globals['_PAIRINGSTATE']._serialized_start=1280
-  _globals['_PAIRINGSTATE']._serialized_end=1433
+  _globals['_PLATFORM']._serialized_start=1364
+  _globals['_PLATFORM']._serialized_end=1461
+  _globals['_PAIRINGSTATE']._serialized_start=1464
+  _globals['_PAIRINGSTATE']._serialized_end=1617
   _globals['_STARTPAIRINGREQUEST']._serialized_start=189
-  _globals['_STARTPAIRINGREQUEST']._serialized_end=400
-  _globals['_STARTPAIRINGRESPONSE']._serialized_start=403
-  _globals['_STARTPAIRINGRESPONSE']._serialized_end=637
-  _globals['_PAIRINGAPPROVAL']._serialized_start=640
-  _globals['_PAIRINGAPPROVAL']._serialized_end=840
-  _globals['_WATCHPAIRINGREQUEST']._serialized_start=842
-  _globals['_WATCHPAIRINGREQUEST']._serialized_end=884
-  _globals['_WATCHPAIRINGRESPONSE']._serialized_start=886
-  _globals['_WATCHPAIRINGRESPONSE']._serialized_end=1010
-  _globals['_POLLPAIRINGREQUEST']._serialized_start=1012
-  _globals['_POLLPAIRINGREQUEST']._serialized_end=1053
-  _globals['_POLLPAIRINGRESPONSE']._serialized_start=1055
-  _globals['_POLLPAIRINGRESPONSE']._serialized_end=1178
+  _globals['_STARTPAIRINGREQUEST']._serialized_end=448
+  _globals['_PAIRINGPROOF']._serialized_start=450
+  _globals['_PAIRINGPROOF']._serialized_end=546
+  _globals['_STARTPAIRINGRESPONSE']._serialized_start=549
+  _globals['_STARTPAIRINGRESPONSE']._serialized_end=783
+  _globals['_PAIRINGAPPROVAL']._serialized_start=786
+  _globals['_PAIRINGAPPROVAL']._serialized_end=986
+  _globals['_WATCHPAIRINGREQUEST']._serialized_start=988
+  _globals['_WATCHPAIRINGREQUEST']._serialized_end=1049
+  _globals['_WATCHPAIRINGRESPONSE']._serialized_start=1051
+  _globals['_WATCHPAIRINGRESPONSE']._serialized_end=1175
+  _globals['_POLLPAIRINGREQUEST']._serialized_start=1177
+  _globals['_POLLPAIRINGREQUEST']._serialized_end=1237
+  _globals['_POLLPAIRINGRESPONSE']._serialized_start=1239
+  _globals['_POLLPAIRINGRESPONSE']._serialized_end=1362
 # @@protoc_insertion_point(module_scope)

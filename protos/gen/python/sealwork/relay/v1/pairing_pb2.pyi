@@ -94,6 +94,7 @@ class StartPairingRequest(_message.Message):
     PLATFORM_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     MATRIX_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     client_version: _builtins.str
     """Version of the daemon."""
     label: _builtins.str
@@ -108,6 +109,10 @@ class StartPairingRequest(_message.Message):
     def matrix(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.DeviceCapability]:
         """What it can do now; at most 64 rows."""
 
+    @_builtins.property
+    def proof(self) -> Global___PairingProof:
+        """That the sender holds the identity's private key; without it there is no pairing."""
+
     def __init__(
         self,
         *,
@@ -116,14 +121,52 @@ class StartPairingRequest(_message.Message):
         platform: Global___Platform.ValueType = ...,
         device: _job_pb2.PublicIdentity | None = ...,
         matrix: _abc.Iterable[_job_pb2.DeviceCapability] | None = ...,
+        proof: Global___PairingProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_version", b"client_version", "device", b"device", "label", b"label", "matrix", b"matrix", "platform", b"platform"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_version", b"client_version", "device", b"device", "label", b"label", "matrix", b"matrix", "platform", b"platform", "proof", b"proof"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartPairingRequest: _TypeAlias = StartPairingRequest  # noqa: Y015
+
+@_typing.final
+class PairingProof(_message.Message):
+    """PairingProof keeps anybody from starting a pairing, and so from ending an earlier one, in the
+    name of a key that is not theirs.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ISSUE_TIME_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    nonce: _builtins.bytes
+    """16 fresh random bytes; a nonce counts once."""
+    signature: _builtins.bytes
+    """Ed25519 signature by the device's identity, 64 bytes, over these lines joined by a line feed:
+    `sealwork/v1/pairing`, `/sealwork.relay.v1.DaemonPlaneService/StartPairing`, the identity key
+    as base64url, issue_time in epoch milliseconds, the nonce as base64url.
+    """
+    @_builtins.property
+    def issue_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made, whole milliseconds; within 120 s of the relay's clock."""
+
+    def __init__(
+        self,
+        *,
+        issue_time: _timestamp_pb2.Timestamp | None = ...,
+        nonce: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["issue_time", b"issue_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["issue_time", b"issue_time", "nonce", b"nonce", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairingProof: _TypeAlias = PairingProof  # noqa: Y015
 
 @_typing.final
 class StartPairingResponse(_message.Message):
@@ -138,11 +181,11 @@ class StartPairingResponse(_message.Message):
     EXPIRES_IN_FIELD_NUMBER: _builtins.int
     POLL_INTERVAL_FIELD_NUMBER: _builtins.int
     device_code: _builtins.str
-    """Secret; never shown. Names the pairing in WatchPairing."""
+    """Secret; never shown. Names the pairing in WatchPairing and PollPairing."""
     user_code: _builtins.str
     """Shown to the person, as XXXX-XXXX."""
     verification_url: _builtins.str
-    """Where the person approves."""
+    """Where the person approves; empty when the relay's operator approves by a command."""
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """When the code dies, in 10 minutes."""
@@ -227,16 +270,22 @@ class WatchPairingRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DEVICE_CODE_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     device_code: _builtins.str
     """From StartPairing."""
+    signature: _builtins.bytes
+    """Ed25519 signature by the device's identity, 64 bytes, over two lines joined by a line feed:
+    `sealwork/v1/pairing-code` and the device code. A code without it tells nobody anything.
+    """
     def __init__(
         self,
         *,
         device_code: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_code", b"device_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_code", b"device_code", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -277,16 +326,22 @@ class PollPairingRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DEVICE_CODE_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     device_code: _builtins.str
     """From StartPairing."""
+    signature: _builtins.bytes
+    """Ed25519 signature by the device's identity, 64 bytes, over two lines joined by a line feed:
+    `sealwork/v1/pairing-code` and the device code. A code without it tells nobody anything.
+    """
     def __init__(
         self,
         *,
         device_code: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_code", b"device_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_code", b"device_code", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
