@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from relay_service.store.base import StoreUnavailable
-from relay_service.store.valkey_wire import FAILURES, Part, ResponseError, Wire, command, is_absence
+from relay_service.store.valkey_wire import (
+    FAILURES,
+    DemotedError,
+    Part,
+    ResponseError,
+    Wire,
+    absence_of,
+    command,
+)
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 2.0
@@ -39,16 +47,22 @@ class CommandConnection:
         make_wire: Callable[[], Wire],
         prepare: Callable[[Wire], Awaitable[None]],
         answer_seconds: float = 15.0,
+        on_moved: Callable[[], None] = lambda: None,
     ) -> None:
         """Makes it; `start` connects.
+
+        A server that has become a replica is left, and the address looked up anew with each attempt.
 
         Args:
             prepare: run on each new connection before it carries commands.
             answer_seconds: a server that is silent for longer is taken for lost.
+            on_moved: told when a primary is found after a server was left that is none.
         """
         self._make_wire = make_wire
         self._prepare = prepare
         self._answer_seconds = answer_seconds
+        self._on_moved = on_moved
+        self._demoted = False
         self._wire: Wire | None = None
         self._connected = asyncio.Event()
         self._unsent: list[tuple[bytes, Answer, Observer | None]] = []
@@ -133,8 +147,10 @@ class CommandConnection:
                     await wire.connect()
                     await self._prepare(wire)
                 attempt = 0
+                self._note_primary()
                 await self._serve(wire)
             except _LOST as error:
+                self._demoted = self._demoted or isinstance(error, DemotedError)
                 self._last_failure = f"{type(error).__name__}: {error}"
                 _logger.warning("the connection to the store failed: %s", self._last_failure)
             except Exception as error:
@@ -153,7 +169,9 @@ class CommandConnection:
         try:
             async with asyncio.timeout(None) as self._patience:
                 while True:
-                    self._settle(await _next_answer(wire))
+                    absence = self._settle(await _next_answer(wire))
+                    if isinstance(absence, DemotedError):
+                        raise absence
         finally:
             self._wire = self._patience = None
             self._connected.clear()
@@ -178,17 +196,24 @@ class CommandConnection:
             # Reading finds out as well, and ends the connection.
             _logger.warning("sending to the store failed: %s", type(error).__name__)
 
-    def _settle(self, reply: object) -> None:
+    def _settle(self, reply: object) -> StoreUnavailable | None:
+        """Hands an answer to its caller; the answer of a server that cannot serve is returned too."""
         answer, observer, _ = self._unanswered.popleft()
+        absence = absence_of(reply) if isinstance(reply, ResponseError) else None
         if observer is not None and not isinstance(reply, ResponseError):
             _show(observer, reply)
         if answer.done():
-            return
+            return absence
         if isinstance(reply, ResponseError):
-            absent = is_absence(reply)
-            answer.set_exception(StoreUnavailable(str(reply)) if absent else reply)
+            answer.set_exception(absence or reply)
         else:
             answer.set_result(reply)
+        return absence
+
+    def _note_primary(self) -> None:
+        if self._demoted:
+            self._demoted = False
+            self._on_moved()
 
     def _look(self) -> None:
         """Ends a connection whose server has been silent for too long."""

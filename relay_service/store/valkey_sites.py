@@ -34,8 +34,9 @@ class Functions:
         library: Library,
         prefix: str,
         on_gap: Callable[[], None] | None = None,
+        on_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        self.connection = CommandConnection(make_wire, self._load)
+        self.connection = CommandConnection(make_wire, self._load, on_moved=on_moved)
         self.prefix = prefix
         # Counts connections: what was noted on an earlier one may have been lost with the server.
         self.epoch = 0

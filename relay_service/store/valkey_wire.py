@@ -17,7 +17,18 @@ try:
 except ImportError as error:
     raise ImportError("the Valkey store needs the extra: pip install 'sealwork[valkey]'") from error
 
-__all__ = ["FAILURES", "Part", "ResponseError", "Wire", "command", "exchange", "is_absence", "wires"]
+__all__ = [
+    "FAILURES",
+    "DemotedError",
+    "Part",
+    "ReadOnlyError",
+    "ResponseError",
+    "Wire",
+    "absence_of",
+    "command",
+    "exchange",
+    "wires",
+]
 
 Part = bytes | str | int
 
@@ -25,10 +36,12 @@ Part = bytes | str | int
 FAILURES: tuple[type[Exception], ...] = (ValkeyError, OSError, TimeoutError)
 
 _CONNECT_SECONDS = 5.0
-# Errors of a server that is well but cannot serve now: a replica, a full disk or memory, a script that
-# does not end, a slot that is elsewhere.
-_ABSENCES = (ReadOnlyError, OutOfMemoryError, ClusterDownError)
-_ABSENCE_WORDS = ("MISCONF", "BUSY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK")
+# Errors of a server that is well but cannot serve now: a full disk or memory, a script that does not
+# end, a slot that is elsewhere.
+_ABSENCES = (OutOfMemoryError, ClusterDownError)
+# Of a server that has become a replica: the primary is elsewhere now.
+_DEMOTIONS = ("READONLY", "MASTERDOWN")
+_ABSENCE_WORDS = ("MISCONF", "BUSY", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK")
 
 
 class Wire(Protocol):
@@ -53,9 +66,18 @@ class Wire(Protocol):
         """The next answer, None after `timeout` seconds without one."""
 
 
-def is_absence(error: ResponseError) -> bool:
-    """Whether the server answered that it cannot serve at present."""
-    return isinstance(error, _ABSENCES) or str(error).startswith(_ABSENCE_WORDS)
+class DemotedError(StoreUnavailable):
+    """The server at the other end is a replica now: another connection may lead to the primary."""
+
+
+def absence_of(error: ResponseError) -> StoreUnavailable | None:
+    """What an answer that the server cannot serve at present amounts to; None for any other error."""
+    text = str(error)
+    if isinstance(error, ReadOnlyError) or text.startswith(_DEMOTIONS):
+        return DemotedError(text)
+    if isinstance(error, _ABSENCES) or text.startswith(_ABSENCE_WORDS):
+        return StoreUnavailable(text)
+    return None
 
 
 def wires(url: str) -> Callable[[], Wire]:
@@ -102,6 +124,7 @@ async def exchange(wire: Wire, *parts: Part) -> Any:
     try:
         return await wire.read_response(timeout=None)
     except ResponseError as error:
-        if is_absence(error):
-            raise StoreUnavailable(str(error)) from error
+        absence = absence_of(error)
+        if absence is not None:
+            raise absence from error
         raise

@@ -65,7 +65,11 @@ class Stage:
 
         self._wires = deque(wires)
         self.prepared: list[ScriptedWire] = []
-        self.connection = CommandConnection(self._next_wire, self._prepare, answer_seconds)
+        self.moves = 0
+        self.connection = CommandConnection(self._next_wire, self._prepare, answer_seconds, self._note_move)
+
+    def _note_move(self) -> None:
+        self.moves += 1
 
     def _next_wire(self) -> ScriptedWire:
         return self._wires.popleft() if self._wires else ScriptedWire()
@@ -124,6 +128,41 @@ async def test_a_server_that_cannot_serve_is_away(word: str) -> None:
         wire.answer(ResponseError(word))
         with pytest.raises(StoreUnavailable, match=word.split(" ", maxsplit=1)[0]):
             await answer
+
+
+@pytest.mark.parametrize("words", ["READONLY no writes", "MASTERDOWN no primary"])
+async def test_a_server_that_became_a_replica_is_left(words: str) -> None:
+    from relay_service.store.valkey_wire import ReadOnlyError, ResponseError
+
+    error = ReadOnlyError(words.split(" ", 1)[1]) if words.startswith("READONLY") else ResponseError(words)
+    demoted, primary = ScriptedWire(silent=True), ScriptedWire()
+    async with Stage(demoted, primary) as stage:
+        answer = stage.connection.submit("A")
+        behind = stage.connection.submit("B")
+        demoted.answer(error)
+        for failed in (answer, behind):
+            with pytest.raises(StoreUnavailable):
+                await failed
+        await stage.connection.connected(5)
+        assert await stage.connection.call("C") == b"*1\r\n$1\r\nC\r\n"
+        assert not demoted.is_connected
+        assert stage.prepared == [demoted, primary]
+        assert stage.moves == 1
+
+
+async def test_a_server_that_cannot_serve_for_now_is_kept() -> None:
+    from relay_service.store.valkey_wire import ResponseError
+
+    wire = ScriptedWire(silent=True)
+    async with Stage(wire) as stage:
+        refused = stage.connection.submit("A")
+        wire.answer(ResponseError("MISCONF disk"))
+        with pytest.raises(StoreUnavailable):
+            await refused
+        fine = stage.connection.submit("B")
+        wire.answer(b"fine")
+        assert await fine == b"fine"
+        assert (stage.prepared, stage.moves) == ([wire], 0)
 
 
 async def test_what_waits_fails_when_the_connection_is_lost_and_a_new_one_comes() -> None:

@@ -72,12 +72,14 @@ def free_port() -> int:
 class TcpServer:
     """A server on a loopback port with an append-only file.
 
-    It runs as a cluster of one, which refuses whatever touches two hash slots in one step.
+    It runs as a cluster of one, which refuses whatever touches two hash slots in one step; without
+    `cluster` it can have a replica.
     """
 
     folder: Path
     port: int = field(default_factory=free_port)
     appendfsync: str = "everysec"
+    cluster: bool = True
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -97,10 +99,10 @@ class TcpServer:
             "save": "",
             "appendonly": "yes",
             "appendfsync": self.appendfsync,
-            "cluster-enabled": "yes",
-            "cluster-port": str(free_port()),
             "logfile": str(self.folder / "log"),
         }
+        if self.cluster:
+            options |= {"cluster-enabled": "yes", "cluster-port": str(free_port())}
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
         self.process = subprocess.Popen([str(find_program()), *arguments], stdout=subprocess.DEVNULL)
         try:
@@ -114,7 +116,9 @@ class TcpServer:
         with self.client as client:
             while self.process.poll() is None:
                 try:
-                    if b"cluster_slots_assigned:0" in client.execute_command("CLUSTER", "INFO"):
+                    if self.cluster and b"cluster_slots_assigned:0" in client.execute_command(
+                        "CLUSTER", "INFO"
+                    ):
                         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
                     client.set("{ready}", 1)
                     return
