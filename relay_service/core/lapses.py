@@ -16,6 +16,7 @@ from relay_service.core.moves import (
     lease_word,
     pending_retries,
     requeued,
+    taken_back,
     wasted,
 )
 from relay_service.core.revision import revise
@@ -24,8 +25,9 @@ from relay_service.core.revision import revise
 def due_at_ms(job: RoutedJob) -> int:
     """The first instant at which time changes this job.
 
-    A lease does not bound the wait for the site, which has its own window, and a finished
-    job is no longer bound by the deadline of the work.
+    The lease of a grant that is held back is the time that the policy may take. Once it is
+    authorised, a lease does not bound the wait for the site, which has its own window, and a
+    finished job is no longer bound by the deadline of the work.
     """
     deadline = job.stub.deadline_at_ms
     if job.state is JobState.DONE:
@@ -57,13 +59,17 @@ def pass_time(job: RoutedJob, now_ms: int) -> Transition | None:
 
 def _expired(job: RoutedJob) -> Transition:
     if job.state not in HELD:
-        return ended(JobEnd.EXPIRED)
+        # The holder of a grant that is held back knows nothing of it.
+        return ended(JobEnd.EXPIRED, None if job.claim is None else LeaseEnd.DEADLINE_PASSED)
     if job.cancelled:
         return _told(job, ended(JobEnd.CANCELLED, LeaseEnd.CANCELLED))
     return _told(job, ended(JobEnd.EXPIRED, LeaseEnd.DEADLINE_PASSED))
 
 
 def _lapsed(job: RoutedJob, now_ms: int) -> Transition:
+    if job.state is JobState.AUTHORISING:
+        # The relay that asked has died, or the policy took too long: neither is the site's fault.
+        return taken_back(job, now_ms)
     if job.cancelled:
         return _told(job, ended(JobEnd.CANCELLED, LeaseEnd.CANCELLED))
     if job.state is JobState.AWAITING_PAYLOAD:

@@ -12,9 +12,14 @@ from relay_service.core.identity import PublicIdentity
 
 
 class JobState(StrEnum):
-    """Where a job stands; `cancelled` is a mark on a job, not a state."""
+    """Where a job stands; `cancelled` is a mark on a job, not a state.
+
+    `AUTHORISING` is known to the relay alone: a device has won the job and the policy is asked.
+    To its site such a job is queued.
+    """
 
     QUEUED = "queued"
+    AUTHORISING = "authorising"
     AWAITING_PAYLOAD = "awaiting-payload"
     READY = "ready"
     RUNNING = "running"
@@ -173,13 +178,14 @@ class SealedEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One device holding one job: who, under which lease, until when."""
+    """One device holding one job: who, under which lease, until when, by whose signed word."""
 
     runner_id: str
     owner: str
     device: PublicIdentity
     lease_id: str
     lease_expires_at_ms: int
+    signed_grant: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +245,8 @@ class LeaseRef:
 class GrantedJob:
     """A stub together with the lease that its claimer now holds.
 
-    `awaiting_until_ms` is 0 once the job is sealed and waits for its site no more.
+    `awaiting_until_ms` is 0 once the job is sealed and waits for its site no more. While a
+    grant is `held_back`, nobody may be told of it: the policy has not answered.
     """
 
     site_id: str
@@ -247,6 +254,8 @@ class GrantedJob:
     lease_id: str
     lease_expires_at_ms: int
     awaiting_until_ms: int
+    held_back: bool = False
+    signed_grant: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +388,22 @@ class ProjectionShared:
     revision: int
 
 
-Change = WorkAvailable | NoticeAdded | LeaseChanged | ChurnReport | SessionOpened | ProjectionShared
+@dataclass(frozen=True, slots=True)
+class PairingDecided:
+    """A pairing was approved or denied."""
+
+    pairing_id: str
+
+
+Change = (
+    WorkAvailable
+    | NoticeAdded
+    | LeaseChanged
+    | ChurnReport
+    | SessionOpened
+    | ProjectionShared
+    | PairingDecided
+)
 
 
 @dataclass(frozen=True, slots=True)

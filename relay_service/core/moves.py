@@ -8,6 +8,7 @@ from relay_service.core.inbox import NoticeDraft
 from relay_service.core.limits import AWAITING_PAYLOAD_MS, SEAL_ATTEMPTS_BEFORE_EVICTION
 from relay_service.core.model import (
     Claim,
+    GrantedJob,
     JobEnd,
     JobState,
     LeaseChanged,
@@ -20,11 +21,16 @@ from relay_service.core.model import (
 )
 from relay_service.core.revision import revise
 
+# States whose holder knows of its lease.
 HELD = frozenset({JobState.AWAITING_PAYLOAD, JobState.READY, JobState.RUNNING})
+# States that count against what a route may have unsealed.
+UNSEALED = frozenset({JobState.AUTHORISING, JobState.AWAITING_PAYLOAD})
 
 # What each state answers to a caller who names the present grant; None lets it happen.
 SEALING: Mapping[JobState, Refusal | None] = {
     JobState.QUEUED: Refusal.STALE_LEASE,
+    # As a queued one: its site has not heard of this grant.
+    JobState.AUTHORISING: Refusal.STALE_LEASE,
     JobState.AWAITING_PAYLOAD: None,
     JobState.READY: Refusal.TOO_LATE,
     JobState.RUNNING: Refusal.TOO_LATE,
@@ -32,6 +38,7 @@ SEALING: Mapping[JobState, Refusal | None] = {
 }
 TAKING: Mapping[JobState, Refusal | None] = {
     JobState.QUEUED: Refusal.NOT_FOUND,
+    JobState.AUTHORISING: Refusal.NOT_FOUND,
     JobState.AWAITING_PAYLOAD: Refusal.NOT_READY,
     JobState.READY: None,
     JobState.RUNNING: None,
@@ -40,7 +47,8 @@ TAKING: Mapping[JobState, Refusal | None] = {
 
 # Every move there is; a job may be forgotten from any state.
 MOVES: Mapping[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.AWAITING_PAYLOAD}),
+    JobState.QUEUED: frozenset({JobState.AUTHORISING, JobState.AWAITING_PAYLOAD}),
+    JobState.AUTHORISING: frozenset({JobState.QUEUED, JobState.AWAITING_PAYLOAD}),
     JobState.AWAITING_PAYLOAD: frozenset({JobState.QUEUED, JobState.READY, JobState.DONE}),
     JobState.READY: frozenset({JobState.QUEUED, JobState.RUNNING, JobState.DONE}),
     JobState.RUNNING: frozenset({JobState.QUEUED, JobState.DONE}),
@@ -83,9 +91,10 @@ def may_become(old: RoutedJob | None, new: RoutedJob | None) -> bool:
 def held_by(job: RoutedJob | None, runner_id: str, lease_id: str) -> RoutedJob | Refusal:
     """The job, if this runner holds or finished it under this lease.
 
-    In this order, so that a stranger cannot tell a finished job from a live one.
+    In this order, so that a stranger cannot tell a finished job from a live one. A grant that
+    is held back is not known to anybody yet.
     """
-    if job is None or job.claim is None:
+    if job is None or job.claim is None or job.state is JobState.AUTHORISING:
         return Refusal.NOT_FOUND
     if job.claim.runner_id != runner_id:
         return Refusal.NOT_HOLDER
@@ -103,6 +112,20 @@ def holder(job: RoutedJob) -> Claim:
     if job.claim is None:
         raise LookupError("the job has no holder")
     return job.claim
+
+
+def granted_job(job: RoutedJob) -> GrantedJob:
+    """A held job as its holder sees it."""
+    claim = holder(job)
+    return GrantedJob(
+        job.key.site_id,
+        job.stub,
+        claim.lease_id,
+        claim.lease_expires_at_ms,
+        job.awaiting_until_ms or 0,
+        job.state is JobState.AUTHORISING,
+        claim.signed_grant,
+    )
 
 
 def payload_of(job: RoutedJob | None) -> SealedEnvelope:
@@ -137,6 +160,11 @@ def requeued(job: RoutedJob, cause: RequeueCause, lease_end: LeaseEnd, now_ms: i
         retry_after_ms=pending_retries(job, now_ms),
     )
     return Transition(queued, inbox.job_requeued(cause), lease_end)
+
+
+def taken_back(job: RoutedJob, now_ms: int) -> Transition:
+    """A grant that was held back is over; since nobody was told of it, nobody is told of that."""
+    return requeued(job, RequeueCause.RELEASED, LeaseEnd.RELEASED, now_ms)._replace(notice=None)
 
 
 def wasted(

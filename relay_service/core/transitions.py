@@ -5,8 +5,11 @@ a command never sees a job whose window, lease or deadline is over. A transition
 the very job it was asked about changes nothing.
 """
 
+from dataclasses import replace
+
 from relay_service.core import inbox
 from relay_service.core.limits import (
+    AUTHORISATION_MS,
     AWAITING_PAYLOAD_MS,
     RESULT_RETENTION_MS,
     SEAL_ATTEMPTS_BEFORE_EVICTION,
@@ -35,6 +38,7 @@ from relay_service.core.moves import (
     holder,
     lease_word,
     requeued,
+    taken_back,
     wasted,
 )
 from relay_service.core.revision import revise
@@ -55,6 +59,60 @@ def grant(job: RoutedJob, claim: Claim, now_ms: int) -> Transition:
         sticky_until_ms=None,
     )
     return Transition(granted, inbox.please_seal(claim, until))
+
+
+def hold_back(job: RoutedJob, claim: Claim, now_ms: int) -> Transition:
+    """A device wins a queued job, and nobody hears of it until the policy has agreed.
+
+    Its lease is the time that the policy may take.
+    """
+    held_back = replace(claim, lease_expires_at_ms=now_ms + AUTHORISATION_MS)
+    return Transition(revise(job, state=JobState.AUTHORISING, claim=held_back, sticky_until_ms=None))
+
+
+def authorise(
+    job: RoutedJob | None, runner_id: str, lease_id: str, signed_grant: bytes, lease_ms: int, now_ms: int
+) -> Transition | None:
+    """The policy agrees: window and lease begin now. A repeat changes nothing.
+
+    Returns:
+        None when the grant is over.
+    """
+    claim = None if job is None else job.claim
+    if job is None or claim is None or (claim.runner_id, claim.lease_id) != (runner_id, lease_id):
+        return None
+    if job.state is not JobState.AUTHORISING:
+        # Asked twice, for a claim that was repeated: the first answer counts.
+        return Transition(job) if job.state in HELD and not job.cancelled else None
+    return grant(
+        job, replace(claim, lease_expires_at_ms=now_ms + lease_ms, signed_grant=signed_grant), now_ms
+    )
+
+
+def decline(
+    job: RoutedJob | None,
+    runner_id: str,
+    lease_id: str,
+    now_ms: int,
+    *,
+    refused: bool,
+    retry_after_ms: int | None = None,
+) -> Transition | None:
+    """The policy does not agree: back to the queue without a word; None when the grant is over.
+
+    Args:
+        refused: this runner is never offered the job again.
+        retry_after_ms: how long this runner is not asked again.
+    """
+    claim = None if job is None else job.claim
+    if job is None or claim is None or job.state is not JobState.AUTHORISING:
+        return None
+    if (claim.runner_id, claim.lease_id) != (runner_id, lease_id):
+        return None
+    marked = _with_retry_after(job, runner_id, now_ms, retry_after_ms)
+    step = _refused(marked, runner_id, now_ms) if refused else taken_back(marked, now_ms)
+    # An eviction is told: the site has to hear that its job is gone.
+    return step if step.job is None else step._replace(notice=None)
 
 
 def seal(
@@ -171,6 +229,8 @@ def cancel(job: RoutedJob) -> Transition:
     """The site withdraws the job: gone at once when nobody holds it, else its holder is told."""
     if job.state is JobState.QUEUED:
         return ended(JobEnd.CANCELLED)
+    if job.state is JobState.AUTHORISING:
+        return ended(JobEnd.CANCELLED, LeaseEnd.CANCELLED)
     if job.state is JobState.DONE or job.cancelled:
         return Transition(job)
     cancelled = revise(job, cancelled=True)
@@ -193,7 +253,9 @@ def renew(job: RoutedJob, lease_ms: int, now_ms: int) -> Transition:
     The site's window is left alone: a busy device says nothing about the site.
     """
     claim = holder(job)
-    renewed = Claim(claim.runner_id, claim.owner, claim.device, claim.lease_id, now_ms + lease_ms)
+    renewed = Claim(
+        claim.runner_id, claim.owner, claim.device, claim.lease_id, now_ms + lease_ms, claim.signed_grant
+    )
     return Transition(revise(job, claim=renewed))
 
 

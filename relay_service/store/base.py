@@ -27,6 +27,7 @@ from relay_service.core.model import (
     Swept,
     Verdict,
 )
+from relay_service.store.pairings import PairingStore
 
 Listener = Callable[[Change], None]
 
@@ -48,6 +49,7 @@ class ClaimRequest:
         maximum: most jobs to grant; the per-device lease cap also applies.
         lease_ms: length of each lease.
         request_id: repeats return the same grants while their leases are held.
+        authorise: hold every grant back until `authorise_grant`.
     """
 
     runner_id: str
@@ -58,6 +60,7 @@ class ClaimRequest:
     maximum: int
     lease_ms: int
     request_id: str | None = None
+    authorise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,10 @@ class SharedProjection:
 class RoutingStore(Protocol):
     """Jobs, leases, inboxes and presence of one relay."""
 
+    @property
+    def pairings(self) -> PairingStore:
+        """Devices that wait for a person's approval."""
+
     async def now(self) -> int:
         """The store's clock, epoch ms: the only one that decides."""
 
@@ -118,7 +125,33 @@ class RoutingStore(Protocol):
         """Jobs of a site whose result is kept; reading acknowledges nothing."""
 
     async def claim(self, request: ClaimRequest) -> Sequence[GrantedJob]:
-        """Grants up to `maximum` jobs, fair between routes and in order within one."""
+        """Grants up to `maximum` jobs, fair between routes and in order within one.
+
+        With `authorise` each is held back: the site is not asked to seal, no operation of the holder
+        knows the lease, and the job goes back without any mark unless it is authorised within
+        `AUTHORISATION_MS`. A repeat of a claim answers what is held back as well.
+        """
+
+    async def authorise_grant(
+        self, runner_id: str, lease: LeaseRef, signed_grant: bytes, lease_ms: int
+    ) -> GrantedJob | None:
+        """Lets a grant that was held back begin: window and lease count from now, the site is told.
+
+        A repeat answers the grant as the first call made it, with the first call's `signed_grant`.
+
+        Returns:
+            None when the grant is over: lapsed, declined, cancelled, finished.
+        """
+
+    async def decline_grant(
+        self, runner_id: str, lease: LeaseRef, *, refused: bool, retry_after_ms: int | None = None
+    ) -> bool:
+        """Returns a grant that was held back to the queue, without a word; False when it is over.
+
+        Args:
+            refused: this runner is never offered the job again.
+            retry_after_ms: how long this runner is not asked again; None for no mark.
+        """
 
     async def take_payload(self, runner_id: str, lease: LeaseRef) -> SealedEnvelope | Refusal:
         """Hands the payload over; repeatable while the job runs. Ends stickiness."""

@@ -31,13 +31,14 @@ from relay_service.core.model import (
     Verdict,
     VerdictState,
 )
-from relay_service.core.moves import Transition
+from relay_service.core.moves import Transition, granted_job
 from relay_service.core.quotas import Quotas
 from relay_service.store.base import ClaimRequest, Completed, Enqueued, Listener, SharedProjection, TooLate
 from relay_service.store.memory_recall import Recall
 from relay_service.store.memory_row import Row
 from relay_service.store.memory_steps import Steps
 from relay_service.store.memory_table import SiteShelf
+from relay_service.store.pairings_memory import MemoryPairings
 
 # Settled ids: long enough for a site whose answer was lost to ask again.
 _SETTLED_KEPT_MS = 120_000
@@ -67,6 +68,7 @@ class MemoryRoutingStore:
         self._presence: Recall[str, Presence] = Recall(PRESENCE_RETENTION_MS)
         self._epochs: Recall[str, int] = Recall(PRESENCE_RETENTION_MS)
         self._projection: SharedProjection | None = None
+        self.pairings = MemoryPairings(clock, self._steps.say)
         self._nonces: Recall[tuple[str, str], bool] = Recall(2 * CLOCK_SKEW_MS)
         self._settled: Recall[tuple[str, str, str], bool] = Recall(_SETTLED_KEPT_MS, _SETTLED_IDS)
 
@@ -118,6 +120,29 @@ class MemoryRoutingStore:
         granted = self._repeated(request) or self._grant(request, now_ms)
         self._steps.tell()
         return granted
+
+    async def authorise_grant(
+        self, runner_id: str, lease: LeaseRef, signed_grant: bytes, lease_ms: int
+    ) -> GrantedJob | None:
+        now_ms = self._begin()
+        row = self._held_back(lease)
+        step = transitions.authorise(_job(row), runner_id, lease.lease_id, signed_grant, lease_ms, now_ms)
+        if row is None or step is None:
+            return None
+        self._take(row, step, now_ms)
+        return granted_job(row.known)
+
+    async def decline_grant(
+        self, runner_id: str, lease: LeaseRef, *, refused: bool, retry_after_ms: int | None = None
+    ) -> bool:
+        now_ms = self._begin()
+        row = self._held_back(lease)
+        step = transitions.decline(
+            _job(row), runner_id, lease.lease_id, now_ms, refused=refused, retry_after_ms=retry_after_ms
+        )
+        if step is not None:
+            self._take(row, step, now_ms)
+        return step is not None
 
     async def take_payload(self, runner_id: str, lease: LeaseRef) -> SealedEnvelope | Refusal:
         now_ms = self._begin()
@@ -210,7 +235,8 @@ class MemoryRoutingStore:
 
     async def held(self, runner_id: str) -> Sequence[GrantedJob]:
         self._begin()
-        return [_granted(row.known) for row in self._table.held(runner_id)]
+        held = (row.known for row in self._table.held(runner_id))
+        return [granted_job(job) for job in held if job.state in moves.HELD]
 
     async def acknowledge(
         self, site_id: str, job_ids: Sequence[str], notice_ids: Sequence[str] = ()
@@ -290,9 +316,13 @@ class MemoryRoutingStore:
             self._steps.take(row, step, now_ms)
             self._steps.tell()
 
+    def _held_back(self, lease: LeaseRef) -> Row | None:
+        row = self._table.leased(lease.lease_id)
+        return row if row is not None and row.known.key.job_id == lease.job_id else None
+
     def _repeated(self, request: ClaimRequest) -> Sequence[GrantedJob]:
         rows = (self._table.leased(lease_id) for lease_id in self._steps.claims.leases(request))
-        return [_granted(row.known) for row in rows if row is not None and not row.known.cancelled]
+        return [granted_job(row.known) for row in rows if row is not None and not row.known.cancelled]
 
     def _grant(self, request: ClaimRequest, now_ms: int) -> Sequence[GrantedJob]:
         granted: list[GrantedJob] = []
@@ -303,10 +333,11 @@ class MemoryRoutingStore:
             return granted
         turns = self._table.queues.turns(request)
         until = now_ms + request.lease_ms
+        decide = transitions.hold_back if request.authorise else transitions.grant
         while len(granted) < room and (row := turns.next()) is not None:
             claim = Claim(request.runner_id, request.owner, request.device, self._new_id(), until)
-            self._steps.take(row, transitions.grant(row.known, claim, now_ms), now_ms)
-            granted.append(_granted(row.known))
+            self._steps.take(row, decide(row.known, claim, now_ms), now_ms)
+            granted.append(granted_job(row.known))
         self._steps.claims.remember(request, [job.lease_id for job in granted])
         return granted
 
@@ -318,7 +349,7 @@ class MemoryRoutingStore:
             if past is not None and past.end is None:
                 return Verdict(lease, VerdictState.COMPLETED)
             return Verdict(lease, VerdictState.LOST, end=None if past is None else past.end)
-        if job.claim.runner_id != runner_id:
+        if job.claim.runner_id != runner_id or job.state is JobState.AUTHORISING:
             return Verdict(lease, VerdictState.LOST)
         if job.state is JobState.DONE:
             return Verdict(lease, VerdictState.COMPLETED)
@@ -358,10 +389,3 @@ class MemoryRoutingStore:
 
 def _job(row: Row | None) -> RoutedJob | None:
     return None if row is None else row.job
-
-
-def _granted(job: RoutedJob) -> GrantedJob:
-    claim = moves.holder(job)
-    return GrantedJob(
-        job.key.site_id, job.stub, claim.lease_id, claim.lease_expires_at_ms, job.awaiting_until_ms or 0
-    )

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from relay_service.core.lanes import LaneKey, admits, lane_key, opening, openings
 from relay_service.core.model import JobState, Route, RoutedJob, WorkAvailable
+from relay_service.core.moves import UNSEALED
 from relay_service.store.base import ClaimRequest
 from relay_service.store.memory_row import Row
 
@@ -123,13 +124,13 @@ class Queues:
         was_full = queue.unsealed >= self._unsealed_per_route
         if old is None:
             queue.jobs += 1
-        elif old.state is JobState.AWAITING_PAYLOAD:
+        elif old.state in UNSEALED:
             queue.unsealed -= 1
         elif old.state is JobState.QUEUED:
             queue.remove(row)
         if new is None:
             queue.jobs -= 1
-        elif new.state is JobState.AWAITING_PAYLOAD:
+        elif new.state in UNSEALED:
             queue.unsealed += 1
         elif new.state is JobState.QUEUED:
             self._add(queue, row, new)

@@ -97,13 +97,13 @@ class JobTable:
 
         The job under that lease if it has that id; else a job of that id that this very
         runner holds. Never a job that the caller neither holds nor names by a live lease:
-        that would tell it of another tenant's jobs.
+        that would tell it of another tenant's jobs. Nor a grant that is held back.
         """
         row = self._leases.get(lease_id)
-        if row is not None and row.known.key.job_id == job_id:
+        if row is not None and row.known.key.job_id == job_id and _is_known(row):
             return row
         shelf = self._runners.get(runner_id)
-        rows = None if shelf is None else shelf.rows.get(job_id)
+        rows = [] if shelf is None else list(filter(_is_known, shelf.rows.get(job_id, ())))
         return min(rows, key=lambda row: row.known.sequence) if rows else None
 
     def replace(self, row: Row, new: RoutedJob | None) -> Iterable[WorkAvailable]:
@@ -172,3 +172,8 @@ class JobTable:
             del shelf.rows[job_id]
         if not shelf.rows:
             del self._runners[claim.runner_id]
+
+
+def _is_known(row: Row) -> bool:
+    """Whether the holder has heard of its grant."""
+    return row.known.state is not JobState.AUTHORISING

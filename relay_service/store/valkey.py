@@ -36,6 +36,7 @@ from relay_service.store.base import (
     StoreUnavailable,
     TooLate,
 )
+from relay_service.store.pairings_valkey import ValkeyPairings
 from relay_service.store.valkey_changes import Listeners, Subscription
 from relay_service.store.valkey_claims import Claims
 from relay_service.store.valkey_envelopes import Envelopes
@@ -101,11 +102,13 @@ class ValkeyRoutingStore:
             ValueError: the address or the prefix cannot be used.
         """
         make_wire = wires(url)
-        functions = Functions(make_wire, build_library(quotas), check_prefix(prefix), on_gap)
-        self._connection = functions.connection
-        self._functions = functions
         self._listeners = Listeners()
         self._subscription = Subscription(make_wire, f"{prefix}changes", self._listeners, on_gap)
+        functions = Functions(
+            make_wire, build_library(quotas), check_prefix(prefix), on_gap, on_moved=self._subscription.renew
+        )
+        self._connection = functions.connection
+        self._functions = functions
         self._sites = Sites(functions, self._listeners, clock_setting, on_unreadable)
         self._runners = Runners(self._sites)
         self._envelopes = Envelopes(self._sites)
@@ -113,6 +116,7 @@ class ValkeyRoutingStore:
         self._holders = Holders(self._sites, self._runners, self._envelopes)
         self._claims = Claims(self._sites, self._runners, new_secret, quotas.leases_per_device)
         self._relays = Relays(functions, self._listeners, clock_setting)
+        self.pairings = ValkeyPairings(functions, self._listeners, clock_setting)
         self._full_sweep_at = 0.0
         self._swept_epoch = 0
 
@@ -174,6 +178,18 @@ class ValkeyRoutingStore:
 
     async def claim(self, request: ClaimRequest) -> Sequence[GrantedJob]:
         return await self._claims.claim(request)
+
+    async def authorise_grant(
+        self, runner_id: str, lease: LeaseRef, signed_grant: bytes, lease_ms: int
+    ) -> GrantedJob | None:
+        return await self._holders.authorise_grant(runner_id, lease, signed_grant, lease_ms)
+
+    async def decline_grant(
+        self, runner_id: str, lease: LeaseRef, *, refused: bool, retry_after_ms: int | None = None
+    ) -> bool:
+        return await self._holders.decline_grant(
+            runner_id, lease, refused=refused, retry_after_ms=retry_after_ms
+        )
 
     async def take_payload(self, runner_id: str, lease: LeaseRef) -> SealedEnvelope | Refusal:
         return await self._holders.take_payload(runner_id, lease)

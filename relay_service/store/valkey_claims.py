@@ -137,7 +137,8 @@ class Claims:
     ) -> Reply:
         may_repeat = request.request_id is not None and tag not in tour.visited
         claimant = (request.runner_id, request.owner, device_text(request.device), request.device.key_id)
-        terms = (request.lease_ms, request.request_id or "", "1" if may_repeat else "")
+        flags = ("1" if may_repeat else "", "1" if request.authorise else "")
+        terms = (request.lease_ms, request.request_id or "", *flags)
         before_turn = tour.waiting[0][0] if lease_ids and tour.waiting else ""
         lists = map(orjson.dumps, (tour.owners.get(tag, []), list(request.kinds), lease_ids))
         try:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import orjson
 
+from relay_service.core.identity import encode_base64url
 from relay_service.core.model import (
     Disposition,
     GrantedJob,
@@ -39,6 +40,34 @@ class Holders:
         self._sites = sites
         self._runners = runners
         self._envelopes = envelopes
+
+    async def authorise_grant(
+        self, runner_id: str, lease: LeaseRef, signed_grant: bytes, lease_ms: int
+    ) -> GrantedJob | None:
+        tag = tag_of_lease(lease.lease_id)
+        if tag is None:
+            return None
+        named = (runner_id, lease.job_id, lease.lease_id)
+        found = await self._sites.ask_tag(tag, "authorise", *named, encode_base64url(signed_grant), lease_ms)
+        if not found:
+            return None
+        site_id, text = found
+        try:
+            return granted_from(site_id.decode(), read(text))
+        except UnreadableError:
+            self._sites.note_unreadable(site_id.decode(), lease.job_id)
+            return None
+
+    async def decline_grant(
+        self, runner_id: str, lease: LeaseRef, *, refused: bool, retry_after_ms: int | None
+    ) -> bool:
+        tag = tag_of_lease(lease.lease_id)
+        if tag is None:
+            return False
+        retry_after = "" if retry_after_ms is None else str(retry_after_ms)
+        marks = ("1" if refused else "", retry_after)
+        (done,) = await self._sites.ask_tag(tag, "decline", runner_id, lease.job_id, lease.lease_id, *marks)
+        return bool(done)
 
     async def take_payload(self, runner_id: str, lease: LeaseRef) -> SealedEnvelope | Refusal:
         tag = tag_of_lease(lease.lease_id)

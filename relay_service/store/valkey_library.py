@@ -7,6 +7,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from relay_service.core import limits
+from relay_service.core.pairing import OUTSTANDING_PAIRINGS, PAIRING_LIFE_MS
 from relay_service.core.quotas import Quotas
 
 # In the order in which they build on each other.
@@ -23,6 +24,7 @@ _FILES = (
     "claiming",
     "commons",
     "relays",
+    "pairings",
     "operations",
 )
 
@@ -59,6 +61,7 @@ def build_library(quotas: Quotas) -> Library:
 def _numbers(quotas: Quotas) -> Mapping[str, int]:
     return {
         "awaiting_payload_ms": limits.AWAITING_PAYLOAD_MS,
+        "authorisation_ms": limits.AUTHORISATION_MS,
         "maximum_lease_ms": limits.MAXIMUM_LEASE_MS,
         "result_retention_ms": limits.RESULT_RETENTION_MS,
         "presence_retention_ms": limits.PRESENCE_RETENTION_MS,
@@ -77,11 +80,14 @@ def _numbers(quotas: Quotas) -> Mapping[str, int]:
         "ended_notices_per_site": quotas.ended_notices_per_site,
         "leases_per_device": quotas.leases_per_device,
         "unsealed_per_route": quotas.unsealed_per_route,
+        "pairing_life_ms": PAIRING_LIFE_MS,
+        "outstanding_pairings": OUTSTANDING_PAIRINGS,
         # What one call may do at the most, so that none holds the server up.
         "lapses_per_call": 128,
         "lost_per_call": 64,
         "absent_per_call": 8,
         "sites_per_sweep": SITES_PER_SWEEP,
+        "pairings_per_purge": 2 * OUTSTANDING_PAIRINGS,
     }
 
 

@@ -137,6 +137,8 @@ def granted_from(site_id: str, record: Record) -> GrantedJob:
             claim["lease_id"],
             claim["lease_expires_at_ms"],
             record.get("awaiting_until_ms", 0),
+            record["state"] == JobState.AUTHORISING.value,
+            _signed_grant(claim),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableError from error
@@ -236,7 +238,13 @@ def _claim(fields: Record | None) -> Claim | None:
         device_from(fields["device"]),
         fields["lease_id"],
         fields["lease_expires_at_ms"],
+        _signed_grant(fields),
     )
+
+
+def _signed_grant(claim: Record) -> bytes | None:
+    text = claim.get("signed_grant")
+    return None if text is None else decode_base64url(text)
 
 
 def _envelope(header: Record | None, ciphertext: bytes | None) -> SealedEnvelope | None:

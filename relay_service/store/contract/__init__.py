@@ -6,12 +6,14 @@ processes: a store with a network adds a race of its own.
 """
 
 from relay_service.store.contract.abandoning import ChurnCases, JunkPayloadCases, StickinessCases
+from relay_service.store.contract.authorising import AuthorisingCases, DecliningCases
 from relay_service.store.contract.changes import LeaseWordCases, NoticeWordCases, OpeningCases
 from relay_service.store.contract.claiming import ClaimingCases
 from relay_service.store.contract.holding import HoldingCases
 from relay_service.store.contract.inbox import NoticeCases, SettlingCases
 from relay_service.store.contract.lapsing import LapsingCases
 from relay_service.store.contract.ordering import BoundCases, FairnessCases, OrderCases
+from relay_service.store.contract.pairing import PairingCases
 from relay_service.store.contract.presence import PresenceCases
 from relay_service.store.contract.relays import RelayCases
 from relay_service.store.contract.scene import CONTRACT_QUOTAS, StoreHarness
@@ -42,5 +44,8 @@ class RoutingStoreContract(
     NoticeWordCases,
     StateTableCases,
     RelayCases,
+    AuthorisingCases,
+    DecliningCases,
+    PairingCases,
 ):
     """All cases of the contract."""

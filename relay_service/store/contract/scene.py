@@ -118,6 +118,8 @@ class Scene:
         maximum: int = 10,
         lease_ms: int = 60_000,
         request_id: str | None = None,
+        *,
+        authorise: bool = False,
     ) -> Sequence[GrantedJob]:
         request = ClaimRequest(
             runner_id=runner,
@@ -128,6 +130,7 @@ class Scene:
             maximum=maximum,
             lease_ms=lease_ms,
             request_id=request_id,
+            authorise=authorise,
         )
         return await self.store.claim(request)
 
@@ -137,6 +140,30 @@ class Scene:
         grants = await self.claim(lease_ms=lease_ms)
         assert ids(grants) == [job_id]
         return grants[0]
+
+    async def held_back(self, job_id: str = "a", runner: str = "runner_1") -> GrantedJob:
+        """A job that this runner has just won, with the policy not heard yet."""
+        await self.enqueue(job_id)
+        grants = await self.claim(runner, authorise=True)
+        assert ids(grants) == [job_id]
+        return grants[0]
+
+    async def authorise(
+        self, grant: GrantedJob, signed: bytes = b"signed", runner: str = "runner_1", lease_ms: int = 60_000
+    ) -> GrantedJob | None:
+        return await self.store.authorise_grant(runner, reference(grant), signed, lease_ms)
+
+    async def decline(
+        self,
+        grant: GrantedJob,
+        *,
+        refused: bool = False,
+        retry_after_ms: int | None = None,
+        runner: str = "runner_1",
+    ) -> bool:
+        return await self.store.decline_grant(
+            runner, reference(grant), refused=refused, retry_after_ms=retry_after_ms
+        )
 
     async def ready(self, job_id: str = "a", lease_ms: int = 60_000) -> GrantedJob:
         grant = await self.claimed(job_id, lease_ms)

@@ -24,6 +24,8 @@ TABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "seal": ("stale-lease", "queued"),
         "seal another lease": ("stale-lease", "queued"),
         "seal another device": ("stale-lease", "queued"),
+        "authorise": ("over", "queued"),
+        "decline": ("over", "queued"),
         "take": ("not-found", "queued"),
         "complete": ("not-found", "queued"),
         "release": ("ignored", "queued"),
@@ -36,11 +38,32 @@ TABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "window": ("nothing", "queued"),
         "lease": ("nothing", "queued"),
     },
+    "authorising": {
+        "claim": ("nothing", "authorising"),
+        "seal": ("stale-lease", "authorising"),
+        "seal another lease": ("stale-lease", "authorising"),
+        "seal another device": ("stale-lease", "authorising"),
+        "authorise": ("granted", "awaiting-payload"),
+        "decline": ("declined", "queued"),
+        "take": ("not-found", "authorising"),
+        "complete": ("not-found", "authorising"),
+        "release": ("ignored", "authorising"),
+        "refuse": ("ignored", "authorising"),
+        "release bad envelope": ("ignored", "authorising"),
+        "renew": ("lost", "authorising"),
+        "cancel": ("true", "gone"),
+        "acknowledge": ("nothing", "authorising"),
+        "deadline": ("ended", "gone"),
+        "window": ("requeued", "queued"),
+        "lease": ("nothing", "authorising"),
+    },
     "awaiting-payload": {
         "claim": ("nothing", "awaiting-payload"),
         "seal": ("sealed", "ready"),
         "seal another lease": ("stale-lease", "awaiting-payload"),
         "seal another device": ("wrong-recipient", "awaiting-payload"),
+        "authorise": ("granted", "awaiting-payload"),
+        "decline": ("over", "awaiting-payload"),
         "take": ("not-ready", "awaiting-payload"),
         "complete": ("accepted", "done"),
         "release": ("released", "queued"),
@@ -58,6 +81,8 @@ TABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "seal": ("too-late", "ready"),
         "seal another lease": ("too-late", "ready"),
         "seal another device": ("too-late", "ready"),
+        "authorise": ("granted", "ready"),
+        "decline": ("over", "ready"),
         "take": ("payload", "running"),
         "complete": ("accepted", "done"),
         "release": ("released", "queued"),
@@ -75,6 +100,8 @@ TABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "seal": ("too-late", "running"),
         "seal another lease": ("too-late", "running"),
         "seal another device": ("too-late", "running"),
+        "authorise": ("granted", "running"),
+        "decline": ("over", "running"),
         "take": ("payload", "running"),
         "complete": ("accepted", "done"),
         "release": ("released", "queued"),
@@ -92,6 +119,8 @@ TABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "seal": ("too-late", "done"),
         "seal another lease": ("too-late", "done"),
         "seal another device": ("too-late", "done"),
+        "authorise": ("over", "done"),
+        "decline": ("over", "done"),
         "take": ("terminal", "done"),
         "complete": ("duplicate", "done"),
         "release": ("ignored", "done"),
@@ -109,6 +138,8 @@ TABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "seal": ("cancelled", "awaiting-payload"),
         "seal another lease": ("cancelled", "awaiting-payload"),
         "seal another device": ("cancelled", "awaiting-payload"),
+        "authorise": ("over", "awaiting-payload"),
+        "decline": ("over", "awaiting-payload"),
         "take": ("cancelled", "awaiting-payload"),
         "complete": ("accepted", "done"),
         "release": ("released", "gone"),
@@ -126,6 +157,8 @@ TABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "seal": ("cancelled", "ready"),
         "seal another lease": ("cancelled", "ready"),
         "seal another device": ("cancelled", "ready"),
+        "authorise": ("over", "ready"),
+        "decline": ("over", "ready"),
         "take": ("cancelled", "ready"),
         "complete": ("accepted", "done"),
         "release": ("released", "gone"),
@@ -143,6 +176,8 @@ TABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "seal": ("cancelled", "running"),
         "seal another lease": ("cancelled", "running"),
         "seal another device": ("cancelled", "running"),
+        "authorise": ("over", "running"),
+        "decline": ("over", "running"),
         "take": ("cancelled", "running"),
         "complete": ("accepted", "done"),
         "release": ("released", "gone"),
@@ -186,7 +221,8 @@ class _Play:
         await self.scene.enqueue("a", deadline_at_ms=deadline)
         state, _, cancelled = situation.partition(", ")
         if state != "queued":
-            (grant,) = await self.scene.claim(lease_ms=4_000 if operation == "lease" else 60_000)
+            lease_ms = 4_000 if operation == "lease" else 60_000
+            (grant,) = await self.scene.claim(lease_ms=lease_ms, authorise=state == "authorising")
             self.lease = LeaseRef("a", grant.lease_id)
             await self._advance_to(state, grant)
         if cancelled:
@@ -207,6 +243,8 @@ class _Play:
             "seal": lambda: self._seal(self.lease.lease_id, 1),
             "seal another lease": lambda: self._seal("another", 1),
             "seal another device": lambda: self._seal(self.lease.lease_id, 2),
+            "authorise": self._authorise,
+            "decline": self._decline,
             "take": self._take,
             "complete": self._complete,
             "release": lambda: self._release(ReleaseReason.SHUTDOWN),
@@ -228,6 +266,14 @@ class _Play:
         lease = LeaseRef("a", lease_id)
         answer = await self.store.seal(SITE, lease, device(recipient).key_id, envelope())
         return answer.refusal.value if isinstance(answer, TooLate) else "sealed"
+
+    async def _authorise(self) -> str:
+        granted = await self.store.authorise_grant("runner_1", self.lease, b"signed", 60_000)
+        return "over" if granted is None else "granted"
+
+    async def _decline(self) -> str:
+        declined = await self.store.decline_grant("runner_1", self.lease, refused=False)
+        return "declined" if declined else "over"
 
     async def _take(self) -> str:
         answer = await self.store.take_payload("runner_1", self.lease)

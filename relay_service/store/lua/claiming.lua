@@ -11,7 +11,8 @@ local function set_of(list)
 end
 
 local function read(...)
-  local runner, owner, device, key_id, lease_ms, name, may_repeat, turn, elsewhere, owners, kinds, ids = ...
+  local runner, owner, device, key_id, lease_ms, name, may_repeat, holds_back, turn, elsewhere, owners,
+    kinds, ids = ...
   return {
     runner_id = runner,
     owner = owner,
@@ -20,6 +21,7 @@ local function read(...)
     lease_ms = tonumber(lease_ms),
     request_id = name ~= '' and name or nil,
     may_repeat = may_repeat == '1',
+    holds_back = holds_back == '1',
     before_turn = tonumber(turn),
     held_elsewhere = tonumber(elsewhere),
     owners = cjson.decode(owners),
@@ -30,8 +32,6 @@ end
 
 local function grant(site, job, lane, request, lease_id)
   local before = Steps.before(job, lane)
-  local until_ms = site.now + LIMITS.awaiting_payload_ms
-  job.state = AWAITING
   job.claim = {
     runner_id = request.runner_id,
     owner = request.owner,
@@ -42,8 +42,14 @@ local function grant(site, job, lane, request, lease_id)
     number = exact(Site.next(site)),
     request = request.request_id,
   }
-  job.awaiting_until_ms = until_ms
   job.sticky_until_ms = nil
+  if request.holds_back then
+    job.state = AUTHORISING
+    job.claim.lease_expires_at_ms = site.now + LIMITS.authorisation_ms
+    return Steps.take(site, before, job, {})
+  end
+  job.state = AWAITING
+  job.awaiting_until_ms = site.now + LIMITS.awaiting_payload_ms
   return Steps.take(site, before, job, {notice = {kind = 'please-seal'}})
 end
 
@@ -77,8 +83,8 @@ local function go_round(site, request, room)
 end
 
 -- Arguments: who claims (runner, owner, device, key id), how long the leases are (ms), the name of
--- the claim or '', '1' when a name that was answered is answered again, the turn of a site that
--- waits or '', jobs held at other sites; then JSON lists: owners, kinds, lease ids (one a job at
+-- the claim or '', '1' when a name that was answered is answered again, '1' when grants are held
+-- back, the turn of a site that waits or '', jobs held at other sites; then JSON lists: owners, kinds, lease ids (one a job at
 -- the most; none only asks whose turn it is).
 -- Answers: {site id, texts of an earlier answer, texts granted, jobs held before, turn or false,
 -- entries looked at}.

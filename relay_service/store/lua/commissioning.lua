@@ -20,7 +20,8 @@ function Commissioning.enqueue(site, stub_text)
   return {'created', {Steps.take(site, nil, job, {}), false, false}}
 end
 
-local SEALING = {[QUEUED] = 'stale-lease', [READY] = 'too-late', [RUNNING] = 'too-late', [DONE] = 'too-late'}
+-- While a grant is held back its site has not heard of it.
+local SEALING = {[QUEUED] = 'stale-lease', [AUTHORISING] = 'stale-lease', [READY] = 'too-late', [RUNNING] = 'too-late', [DONE] = 'too-late'}
 
 -- The lease is compared first: a payload for another grant's device is stale, whoever it is
 -- sealed to.
@@ -66,6 +67,8 @@ function Commissioning.cancel(site, id)
   local before = Steps.before(job)
   if job.state == QUEUED then
     Steps.take(site, before, job, Moves.ended('cancelled'))
+  elseif job.state == AUTHORISING then
+    Steps.take(site, before, job, Moves.ended('cancelled', 'cancelled'))
   elseif job.state ~= DONE and not job.cancelled then
     job.cancelled = true
     Steps.take(site, before, job, {word = Moves.lease_word(job, 'cancel-requested')})

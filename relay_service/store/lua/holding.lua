@@ -10,7 +10,8 @@ local Holding = {}
 -- live one, and never of a job that the caller neither holds nor names by its lease.
 local function named(site, runner, id, lease)
   local job = Job.load(site, id)
-  local claim = job and job.claim
+  -- A grant that is held back is not known to anybody yet.
+  local claim = job and job.state ~= AUTHORISING and job.claim
   if claim and claim.lease_id == lease then
     if claim.runner_id ~= runner then
       return nil, 'not-holder'
@@ -26,7 +27,8 @@ end
 -- Whether a runner holds or has finished a job of this bare id here.
 function Holding.holds(site, runner, id)
   local job = Job.load(site, id)
-  return {job and job.claim and job.claim.runner_id == runner and 1 or 0}
+  local claim = job and job.state ~= AUTHORISING and job.claim
+  return {claim and claim.runner_id == runner and 1 or 0}
 end
 
 local TAKING = {[AWAITING] = 'not-ready', [DONE] = 'terminal'}
@@ -156,6 +158,54 @@ local function step_of_release(site, job, runner, reason, retry_after)
   return Moves.requeued(job, 'released', 'released', site.now)
 end
 
+-- The job of a grant, nil when the grant is over.
+local function granted(site, runner, id, lease)
+  local job, text = Job.load(site, id)
+  local claim = job and job.claim
+  if claim and claim.lease_id == lease and claim.runner_id == runner then
+    return job, text
+  end
+  return nil
+end
+
+-- The policy agrees: window and lease begin now. A repeat changes nothing, the first answer counts.
+-- Answers: {site id, text of the job} or {} when the grant is over.
+function Holding.authorise(site, runner, id, lease, signed_grant, lease_ms)
+  local job, text = granted(site, runner, id, lease)
+  if not job then
+    return {}
+  end
+  if job.state ~= AUTHORISING then
+    return HELD[job.state] and not job.cancelled and {site.id, text} or {}
+  end
+  local before = Steps.before(job)
+  job.state = AWAITING
+  job.claim.signed_grant = signed_grant
+  job.claim.lease_expires_at_ms = site.now + tonumber(lease_ms)
+  job.claim.asked = exact(Site.next(site))
+  job.awaiting_until_ms = site.now + LIMITS.awaiting_payload_ms
+  return {site.id, Steps.take(site, before, job, {notice = {kind = 'please-seal'}})}
+end
+
+-- The policy does not agree: back to the queue without a word. `refuses` is '1' for never again,
+-- retry_after is in ms, '' for none. Answers {1}, {0} when the grant is over.
+function Holding.decline(site, runner, id, lease, refuses, retry_after)
+  local job = granted(site, runner, id, lease)
+  if not job or job.state ~= AUTHORISING then
+    return {0}
+  end
+  local before = Steps.before(job)
+  if tonumber(retry_after) then
+    mark_retry(job, runner, site.now, tonumber(retry_after))
+  end
+  local step = refuses == '1' and refused(site, job, runner) or Moves.taken_back(job, site.now)
+  if not step.gone then
+    step.notice = nil
+  end
+  Steps.take(site, before, job, step)
+  return {1}
+end
+
 -- Arguments: leases as a JSON list of {job id, lease id}; retry_after in ms, '' for none.
 -- Answers with one 1 or 0 a lease. Marks are written with the requeue, so that a job is at no
 -- instant claimable against them; a finished job is never un-finished.
@@ -183,7 +233,7 @@ local function renew(site, runner, id, lease, lease_ms)
     end
     return past and 'lost ' .. past[1] or 'lost'
   end
-  if claim.runner_id ~= runner then
+  if claim.runner_id ~= runner or job.state == AUTHORISING then
     return 'lost'
   end
   if job.state == DONE then
@@ -220,8 +270,10 @@ end
 -- Answers: {site id, texts of what a runner holds, in the order of the grants}.
 function Holding.held(site, runner)
   local texts = {}
-  for index, entry in ipairs(Leases.held(site, runner)) do
-    texts[index] = entry[2]
+  for _, entry in ipairs(Leases.held(site, runner)) do
+    if HELD[entry[1].state] then
+      texts[#texts + 1] = entry[2]
+    end
   end
   return {site.id, texts}
 end

@@ -16,8 +16,12 @@
 local VERSION = 1
 local UNREADABLE_KEPT = 1000
 
-local QUEUED, AWAITING, READY, RUNNING, DONE = 'queued', 'awaiting-payload', 'ready', 'running', 'done'
+local QUEUED, AUTHORISING, AWAITING = 'queued', 'authorising', 'awaiting-payload'
+local READY, RUNNING, DONE = 'ready', 'running', 'done'
+-- States whose holder knows of its lease.
 local HELD = {[AWAITING] = true, [READY] = true, [RUNNING] = true}
+-- States that count against what a route may have unsealed.
+local UNSEALED = {[AUTHORISING] = true, [AWAITING] = true}
 local AUDIENCES = {private = true, team = true}
 local SIZE_CLASSES = {small = true, medium = true, large = true, unbounded = true}
 local DIRECTIONS = {payload = true, result = true}
@@ -41,6 +45,8 @@ local function is_claim(claim)
     and type(claim.key_id) == 'string' and type(claim.lease_id) == 'string'
     and type(claim.lease_expires_at_ms) == 'number'
     and type(claim.number) == 'string' and tonumber(claim.number)
+    and (claim.signed_grant == nil or type(claim.signed_grant) == 'string')
+    and (claim.asked == nil or type(claim.asked) == 'string' and tonumber(claim.asked))
     and type(claim.device) == 'string' and string.find(claim.device, '^[%w_-]*%.[%w_-]*%.[%w_-]*$')
 end
 
@@ -57,6 +63,9 @@ local function has_state(job)
   end
   if not is_claim(job.claim) then
     return false
+  end
+  if state == AUTHORISING then
+    return true
   end
   if state == AWAITING then
     return type(job.awaiting_until_ms) == 'number'
@@ -157,8 +166,9 @@ function Job.due_member(job)
   return string.format('%016.0f', tonumber(job.sequence)) .. job.stub.id
 end
 
--- The first instant at which time changes this job. A lease does not bound the wait for the
--- site, which has its own window, and a finished job is not bound by the deadline of the work.
+-- The first instant at which time changes this job. The lease of a grant that is held back is the
+-- time that the policy may take. Once it is authorised, a lease does not bound the wait for the site,
+-- which has its own window, and a finished job is not bound by the deadline of the work.
 function Job.due_at(job)
   if job.state == DONE then
     return job.retained_until_ms

@@ -4,7 +4,8 @@
 --   turns              sorted set: owner -> turn, for the routes that have something queued
 --   lanes:<owner>      hash: digest -> {owner, kind, audience, reoffer_to or false, blocked} (JSON)
 --   lane:<digest>      sorted set: job id -> place in the queue
---   unsealed:<owner>   sorted set: job id -> end of its window, for grants that wait for their payload
+--   unsealed:<owner>   sorted set: job id -> end of its window, for grants that wait for their payload,
+--                      those that are held back among them
 --
 -- A lane holds the jobs that the same devices may take, so that a claim looks at lanes and never
 -- at the jobs behind their heads.
@@ -131,9 +132,10 @@ end
 -- be before. `before` is nil for a new job; `lane` is nil unless the job is queued now.
 function Lanes.replace(site, before, job, lane, awaits)
   local owner, id = job.stub.owner, job.stub.id
-  local awaited = before ~= nil and before.state == AWAITING
+  local awaited = before ~= nil and UNSEALED[before.state] or false
+  local moved = awaits and before ~= nil and before.state ~= job.state
   local left = before and before.lane
-  if awaited == awaits and not left and not lane then
+  if awaited == awaits and not moved and not left and not lane then
     return
   end
   local unsealed = site.base .. 'unsealed:' .. owner
@@ -141,8 +143,8 @@ function Lanes.replace(site, before, job, lane, awaits)
   local was_full = count >= LIMITS.unsealed_per_route
   if awaited and not awaits then
     count = count - redis.call('ZREM', unsealed, id)
-  elseif awaits and not awaited then
-    count = count + redis.call('ZADD', unsealed, job.awaiting_until_ms, id)
+  elseif moved then
+    count = count + redis.call('ZADD', unsealed, job.awaiting_until_ms or job.claim.lease_expires_at_ms, id)
   end
   if left then
     redis.call('ZREM', site.base .. 'lane:' .. left.digest, id)

@@ -12,13 +12,15 @@ function Leases.held_count(site, runner)
   return redis.call('ZCARD', site.base .. 'held:' .. runner)
 end
 
--- Jobs that a runner holds, in the order of their grants: {job, text}.
+-- Jobs that a runner holds, in the order of their grants: {job, text}. Those whose grant is held back
+-- are among them: they count against what it may hold.
 function Leases.held(site, runner)
   local key = site.base .. 'held:' .. runner
   local found = {}
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do
     local job, text = Job.load(site, id)
-    if job and HELD[job.state] and job.claim.runner_id == runner then
+    local is_held = job and (HELD[job.state] or job.state == AUTHORISING)
+    if is_held and job.claim.runner_id == runner then
       found[#found + 1] = {job, text}
     else
       redis.call('ZREM', key, id)
@@ -37,7 +39,8 @@ function Leases.answered(site, runner, request)
   local texts = {}
   for _, id in ipairs(answered_ids(site, runner, request)) do
     local job, text = Job.load(site, id)
-    local claim = job and HELD[job.state] and not job.cancelled and job.claim
+    local is_held = job and (HELD[job.state] or job.state == AUTHORISING)
+    local claim = is_held and not job.cancelled and job.claim
     if claim and claim.runner_id == runner and claim.request == request then
       texts[#texts + 1] = text
     end

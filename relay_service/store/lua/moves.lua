@@ -37,6 +37,13 @@ function Moves.requeued(job, cause, lease_end, now)
   return {notice = {kind = 'requeued', word = cause}, lease_end = lease_end}
 end
 
+-- A grant that was held back is over; since nobody was told of it, nobody is told of that.
+function Moves.taken_back(job, now)
+  local step = Moves.requeued(job, 'released', 'released', now)
+  step.notice = nil
+  return step
+end
+
 -- A grant came to nothing through its site: counted, and evicted the third time in a row. From now
 -- on the job is offered to this one holder, so that a site which abandons a job again and again
 -- learns of one device and not of a fleet.
@@ -64,7 +71,8 @@ end
 
 local function expired(job)
   if not HELD[job.state] then
-    return Moves.ended('expired')
+    -- The holder of a grant that is held back knows nothing of it.
+    return Moves.ended('expired', job.claim and 'deadline-passed' or nil)
   end
   local why, lease_end = 'expired', 'deadline-passed'
   if job.cancelled then
@@ -76,6 +84,10 @@ local function expired(job)
 end
 
 local function lapsed(job, now)
+  if job.state == AUTHORISING then
+    -- The relay that asked has died, or the policy took too long: neither is the site's fault.
+    return Moves.taken_back(job, now)
+  end
   if job.cancelled then
     return told(job, 'cancelled', function()
       return Moves.ended('cancelled', 'cancelled')

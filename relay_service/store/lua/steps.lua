@@ -2,7 +2,8 @@
 --
 -- Touches, beside what lanes, inbox and leases touch
 --   jobs, due         see job.lua
---   awaiting          sorted set: job id -> number of its grant, for those the site is asked to seal
+--   awaiting          sorted set: job id -> number of its grant or of the policy's consent to it, for
+--                     those the site is asked to seal
 --   finished          sorted set: job id -> number of its completion
 --   payload:<lease id>, result:<job id>   removed with what they belong to
 --   churn:<owner>     windows that a route wasted lately (JSON), forgotten after an hour of quiet
@@ -62,7 +63,7 @@ local function replace_on_site(site, before, job, gone)
   local id = job.stub.id
   local wants_seal = not gone and Job.wants_seal(job)
   if wants_seal and not before.wants_seal then
-    redis.call('ZADD', site.base .. 'awaiting', job.claim.number, id)
+    redis.call('ZADD', site.base .. 'awaiting', job.claim.asked or job.claim.number, id)
   elseif before.wants_seal and not wants_seal then
     redis.call('ZREM', site.base .. 'awaiting', id)
   end
@@ -110,7 +111,7 @@ local NOTHING = {}
 function Steps.take(site, before, job, step)
   local gone = step.gone or false
   local lane = not gone and job.state == QUEUED and Lanes.of(job) or nil
-  Lanes.replace(site, before, job, lane, not gone and job.state == AWAITING)
+  Lanes.replace(site, before, job, lane, not gone and UNSEALED[job.state] or false)
   if step.word then
     Site.tell(site, step.word)
   end
