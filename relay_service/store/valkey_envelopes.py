@@ -4,7 +4,6 @@ A large one is written under a name of its own just before the call, which moves
 no script has to hold it. One that no call picks up is gone after a minute.
 """
 
-import asyncio
 import secrets
 from typing import Any
 
@@ -57,10 +56,9 @@ class Envelopes:
         """
         text, payload, result = answer
         record = read(text)
-        payload, result = await asyncio.gather(
-            self._complete(site_id, record, "payload", payload),
-            self._complete(site_id, record, "result", result),
-        )
+        # One after the other: nearly always there is nothing to fetch, and a task for each would cost more.
+        payload = await self._complete(site_id, record, "payload", payload)
+        result = await self._complete(site_id, record, "result", result)
         return job_from(site_id, record, payload, result)
 
     async def _complete(
