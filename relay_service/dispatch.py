@@ -17,6 +17,7 @@ from relay_service.core.model import (
     ChurnReport,
     LeaseChanged,
     NoticeAdded,
+    PairingDecided,
     ProjectionShared,
     SealedEnvelope,
     SessionOpened,
@@ -138,7 +139,7 @@ class Dispatch:
             case SessionOpened():
                 self._fence(change)
                 return
-            case ProjectionShared():
+            case ProjectionShared() | PairingDecided():
                 return
         self._wake()
 

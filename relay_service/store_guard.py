@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from relay_service.store.base import RoutingStore, StoreUnavailable
+from relay_service.store.pairings import PairingStore
 from service_common.errors import ServiceError
 
 _RETRY_AFTER_MS = 1_000
@@ -25,12 +26,14 @@ def guarded(store: RoutingStore) -> RoutingStore:
 class _Guard:
     """Passes every operation on; each is wrapped once."""
 
-    def __init__(self, store: RoutingStore) -> None:
+    def __init__(self, store: RoutingStore | PairingStore) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._store, name)
-        if name != "listen":
+        if name == "pairings":
+            operation = _Guard(operation)
+        elif name != "listen":
             operation = _translated(operation)
         setattr(self, name, operation)
         return operation

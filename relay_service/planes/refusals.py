@@ -154,3 +154,75 @@ def pairing_not_offered() -> ServiceError:
         "PAIRING_NOT_OFFERED",
         "this relay offers no pairing by code; ask its operator to add the device to the projection",
     )
+
+
+def pairings_at_capacity(message: str, retry_after_ms: int) -> ServiceError:
+    """No further pairing now, of this peer or of anybody."""
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, "PAIRINGS_AT_CAPACITY", message, retry_after_ms=retry_after_ms
+    )
+
+
+def pairing_not_found() -> ServiceError:
+    """No such code waits; expired and unknown are not told apart."""
+    return ServiceError(
+        grpc.StatusCode.NOT_FOUND,
+        "PAIRING_NOT_FOUND",
+        "no pairing with this code waits; a code lives for 10 minutes: list the pairings, or start again",
+    )
+
+
+def pairing_decided() -> ServiceError:
+    """Somebody else's word on this pairing came first."""
+    return ServiceError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "PAIRING_DECIDED",
+        "this pairing was decided otherwise before; read the device list",
+    )
+
+
+def too_many_pairing_streams() -> ServiceError:
+    """More streams wait for one pairing than one device needs."""
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "TOO_MANY_SESSIONS",
+        "too many streams wait for this pairing; end some, or poll",
+        retry_after_ms=5_000,
+    )
+
+
+def identity_inconsistent() -> ServiceError:
+    """The identity key has not signed the encryption key."""
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "IDENTITY_INCONSISTENT",
+        "the identity key has not signed the encryption key; generate the keys anew",
+    )
+
+
+def pairing_clock_skew(now_ms: int, allowed_ms: int) -> ServiceError:
+    """The proof is not of now."""
+    return ServiceError(
+        grpc.StatusCode.UNAUTHENTICATED,
+        "CLOCK_SKEW",
+        "the proof was signed too long ago or in the future: set the clock, then sign anew",
+        metadata={"server_time_ms": str(now_ms), "max_skew_ms": str(allowed_ms)},
+    )
+
+
+def pairing_not_proven() -> ServiceError:
+    """The signature is not that of the pairing's identity."""
+    return ServiceError(
+        grpc.StatusCode.UNAUTHENTICATED,
+        "BAD_SIGNATURE",
+        "the signature is not one of the identity that is to be paired",
+    )
+
+
+def pairing_replayed() -> ServiceError:
+    """The proof was used before."""
+    return ServiceError(
+        grpc.StatusCode.UNAUTHENTICATED,
+        "REPLAYED",
+        "this nonce was used before: sign every attempt anew, with a fresh nonce",
+    )

@@ -20,6 +20,7 @@ from relay_service.core.model import (
     LeaseEnd,
     LeaseRef,
     NoticeAdded,
+    PairingDecided,
     ProjectionShared,
     Route,
     SessionOpened,
@@ -89,6 +90,7 @@ class Subscription:
         self._markers: dict[str, asyncio.Future[None]] = {}
         self._heard_before = False
         self._subscribed = asyncio.Event()
+        self._patience: asyncio.Timeout | None = None
         # Kept here, because the loop itself holds tasks weakly.
         self._keeper: asyncio.Task[None] | None = None
 
@@ -112,6 +114,11 @@ class Subscription:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
             self._keeper = None
+
+    def renew(self) -> None:
+        """Subscribes anew: the address may lead to another server than before."""
+        if self._patience is not None and self._patience.when() is None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def delivered(self, connection: CommandConnection, seconds: float = 5.0) -> None:
         """Returns when all changes that other stores made before have reached the listeners.
@@ -137,15 +144,17 @@ class Subscription:
         while True:
             wire = self._make_wire()
             try:
-                await wire.connect()
-                await wire.send_packed_command([command("SUBSCRIBE", self._channel)], check_health=False)
-                await self._hear(wire)
+                async with asyncio.timeout(None) as self._patience:
+                    await wire.connect()
+                    await wire.send_packed_command([command("SUBSCRIBE", self._channel)], check_health=False)
+                    await self._hear(wire)
             except FAILURES as error:
                 _logger.warning("the subscription at the store failed: %s: %s", type(error).__name__, error)
             except Exception:
                 # Whatever it was, another subscription begins with a clean slate.
                 _logger.exception("the subscription at the store failed")
             finally:
+                self._patience = None
                 attempt = 0 if self._subscribed.is_set() else attempt + 1
                 self._subscribed.clear()
                 self._give_up()
@@ -226,6 +235,9 @@ def change_from(site_id: str, word: Sequence[Any]) -> Change | None:
         case "projection":
             (revision,) = facts
             return ProjectionShared(int(revision))
+        case "pairing":
+            (pairing,) = facts
+            return PairingDecided(pairing)
     return None
 
 
