@@ -154,3 +154,18 @@ def test_both_waits_may_end_together() -> None:
 def test_a_result_is_dropped_after_a_day_and_not_at_the_deadline() -> None:
     assert pass_time(job(DONE), DEADLINE_MS) is None
     assert pass_time(job(DONE), 87_400_000) == Transition(None, ended(JobEnd.RESULT_DROPPED))
+
+
+def test_a_grant_that_is_held_back_lapses_without_a_word_or_a_mark() -> None:
+    won = job(JobState.AUTHORISING, seal_attempts=1)
+    assert due_at_ms(won) == 1_005_000
+    assert pass_time(won, 1_004_999) is None
+    step = pass_time(won, 1_005_000)
+    back = after(step)
+    assert (back.state, back.claim, back.seal_attempts, back.reoffer_to) == (JobState.QUEUED, None, 1, None)
+    assert step == Transition(back, lease_end=LeaseEnd.RELEASED)
+
+
+def test_the_deadline_ends_a_job_whose_grant_is_held_back() -> None:
+    step = pass_time(job(JobState.AUTHORISING), DEADLINE_MS)
+    assert step == Transition(None, ended(JobEnd.EXPIRED), LeaseEnd.DEADLINE_PASSED)

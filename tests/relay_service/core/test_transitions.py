@@ -19,8 +19,9 @@ from relay_service.core.model import (
 )
 from relay_service.core.moves import Transition, holder, may_become, payload_of
 
-from .jobs import CLAIM, DEVICE, NOW_MS, PAYLOAD, RESULT, STUB, job
+from .jobs import CLAIM, DEVICE, HELD_BACK, NOW_MS, PAYLOAD, RESULT, STUB, job
 
+AUTHORISING = JobState.AUTHORISING
 AWAITING = JobState.AWAITING_PAYLOAD
 READY = JobState.READY
 RUNNING = JobState.RUNNING
@@ -283,3 +284,103 @@ def test_asking_for_what_is_not_there_is_a_fault() -> None:
         holder(job())
     with pytest.raises(LookupError):
         payload_of(job(AWAITING))
+
+
+def test_a_grant_that_is_held_back_lasts_as_long_as_the_policy_may_take() -> None:
+    sticky = job(reoffer_to="runner", sticky_until_ms=1_005_000, seal_attempts=1)
+    step = transitions.hold_back(sticky, CLAIM, NOW_MS)
+    won = after(step)
+    assert (won.state, won.claim, won.awaiting_until_ms) == (AUTHORISING, HELD_BACK, None)
+    assert (won.reoffer_to, won.sticky_until_ms, won.seal_attempts) == ("runner", None, 1)
+    assert (step.notice, step.word) == (None, None)
+
+
+def test_an_authorised_grant_begins_now() -> None:
+    step = transitions.authorise(job(AUTHORISING), "runner", "lease", b"signed", 45_000, NOW_MS)
+    granted = after(step)
+    claim = Claim("runner", "alice", DEVICE, "lease", 1_045_000, b"signed")
+    assert (granted.state, granted.claim, granted.awaiting_until_ms) == (AWAITING, claim, 1_010_000)
+    assert step is not None
+    assert step.notice == NoticeDraft(NoticeKind.PLEASE_SEAL, claim, 1_010_000)
+
+
+@pytest.mark.parametrize("state", [AWAITING, READY, RUNNING])
+def test_authorised_twice_changes_nothing(state: JobState) -> None:
+    known = job(state)
+    assert after(transitions.authorise(known, "runner", "lease", b"other", 9, NOW_MS)) is known
+    cancelled = job(state, cancelled=True)
+    assert transitions.authorise(cancelled, "runner", "lease", b"other", 9, NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "runner", "lease"),
+    [
+        (None, "runner", "lease"),
+        (job(), "runner", "lease"),
+        (job(AUTHORISING), "other", "lease"),
+        (job(AUTHORISING), "runner", "other"),
+        (job(DONE), "runner", "lease"),
+    ],
+)
+def test_a_grant_that_is_over_is_neither_authorised_nor_declined(
+    known: RoutedJob | None, runner: str, lease: str
+) -> None:
+    assert transitions.authorise(known, runner, lease, b"signed", 9, NOW_MS) is None
+    assert transitions.decline(known, runner, lease, NOW_MS, refused=True) is None
+
+
+@pytest.mark.parametrize(
+    ("refused", "retry_after", "refused_by", "entries"),
+    [
+        (False, None, (), ()),
+        (False, 30_000, (), (("runner", 1_030_000),)),
+        (True, None, ("runner",), ()),
+    ],
+)
+def test_a_declined_grant_goes_back_without_a_word(
+    refused: bool, retry_after: int | None, refused_by: object, entries: object
+) -> None:
+    step = transitions.decline(
+        job(AUTHORISING, seal_attempts=1),
+        "runner",
+        "lease",
+        NOW_MS,
+        refused=refused,
+        retry_after_ms=retry_after,
+    )
+    back = after(step)
+    assert (back.state, back.claim, back.seal_attempts, back.reoffer_to) == (JobState.QUEUED, None, 1, None)
+    assert (back.refused_by, back.retry_after_ms) == (refused_by, entries)
+    assert step is not None
+    assert (step.notice, step.word, step.wasted_window) == (None, None, False)
+    assert step.lease_end is LeaseEnd.RELEASED
+
+
+def test_a_declined_reservation_counts_as_a_refusal() -> None:
+    reserved = job(AUTHORISING, seal_attempts=1, reoffer_to="runner")
+    assert after(transitions.decline(reserved, "runner", "lease", NOW_MS, refused=True)).seal_attempts == 2
+    last = job(AUTHORISING, seal_attempts=2, reoffer_to="runner")
+    step = transitions.decline(last, "runner", "lease", NOW_MS, refused=True)
+    assert step is not None
+    assert step.job is None
+    assert step.notice == NoticeDraft(NoticeKind.JOB_ENDED, end=JobEnd.EVICTED_UNSEALED)
+
+
+def test_cancel_of_a_grant_that_is_held_back_ends_the_job() -> None:
+    step = transitions.cancel(job(AUTHORISING))
+    assert step.job is None
+    assert (step.lease_end, step.word) == (LeaseEnd.CANCELLED, None)
+    assert step.notice == NoticeDraft(NoticeKind.JOB_ENDED, end=JobEnd.CANCELLED)
+
+
+def test_nobody_holds_a_grant_that_is_held_back() -> None:
+    known = job(AUTHORISING)
+    assert transitions.take_payload(known, "runner", "lease") is Refusal.NOT_FOUND
+    assert transitions.release(known, "runner", "lease", ReleaseReason.SHUTDOWN, NOW_MS) is None
+    assert transitions.seal(known, "lease", DEVICE.key_id, PAYLOAD) is Refusal.STALE_LEASE
+
+
+def test_a_renewal_keeps_the_signed_grant() -> None:
+    signed = Claim("runner", "alice", DEVICE, "lease", 1_060_000, b"signed")
+    renewed = after(transitions.renew(job(RUNNING, claim=signed), 60_000, 1_010_000))
+    assert renewed.claim == Claim("runner", "alice", DEVICE, "lease", 1_070_000, b"signed")

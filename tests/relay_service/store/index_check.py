@@ -8,7 +8,8 @@ from relay_service.core.model import JobState
 from relay_service.store.memory import MemoryRoutingStore
 from relay_service.store.memory_row import Row
 
-HELD = {JobState.AWAITING_PAYLOAD, JobState.READY, JobState.RUNNING}
+UNSEALED = {JobState.AUTHORISING, JobState.AWAITING_PAYLOAD}
+HELD = {*UNSEALED, JobState.READY, JobState.RUNNING}
 
 
 def check_indexes(store: MemoryRoutingStore) -> None:
@@ -37,7 +38,7 @@ def _check_queues(store: MemoryRoutingStore, rows: list[Row]) -> None:
     for queue in queues._known.values():
         mine = [row.known for row in rows if row.queue is queue]
         assert queue.jobs == len(mine)
-        assert queue.unsealed == sum(job.state is JobState.AWAITING_PAYLOAD for job in mine)
+        assert queue.unsealed == sum(job.state in UNSEALED for job in mine)
         assert (queue.turn > 0) is bool(queue.lanes)
         for lane in queue.lanes.values():
             assert lane.live == len(queued[lane]) > 0

@@ -30,6 +30,7 @@ class NaiveJob:
     state: str = "queued"
     runner: str | None = None
     lease: str | None = None
+    signed: bytes | None = None
     lease_until: int = 0
     window_until: int = 0
     attempts: int = 0
@@ -58,13 +59,18 @@ class NaiveJob:
     def held(self) -> bool:
         return self.state in HELD
 
+    @property
+    def taken(self) -> bool:
+        """Held, or won with the policy not heard yet."""
+        return self.held or self.state == "authorising"
+
     def due(self) -> int:
         if self.state == "done":
             return self.kept_until
         clocks = [self.deadline]
         if self.state == "awaiting-payload":
             clocks.append(self.window_until)
-        if self.state in ("ready", "running"):
+        if self.state in ("authorising", "ready", "running"):
             clocks.append(self.lease_until)
         if self.state == "queued":
             clocks.extend(self.retry.values())
@@ -110,10 +116,11 @@ class NaiveBoard:
         return [job for job in self.jobs if job.held and job.runner == runner]
 
     def resolve(self, runner: str, job_id: str, lease: str) -> NaiveJob | None:
-        for job in self.jobs:
-            if job.lease == lease and job.job_id == job_id:
+        known = [job for job in self.jobs if job.job_id == job_id and job.state != "authorising"]
+        for job in known:
+            if job.lease == lease:
                 return job
-        mine = [job for job in self.jobs if job.runner == runner and job.job_id == job_id]
+        mine = [job for job in known if job.runner == runner]
         return min(mine, key=lambda job: job.place) if mine else None
 
     def eligible(self, job: NaiveJob, runner: str, owner: str, kinds: Iterable[str]) -> bool:
@@ -129,4 +136,30 @@ class NaiveBoard:
         )
 
     def unsealed(self, route: Name) -> int:
-        return sum(job.state == "awaiting-payload" and job.route == route for job in self.jobs)
+        unsealed = ("authorising", "awaiting-payload")
+        return sum(job.state in unsealed and job.route == route for job in self.jobs)
+
+    # Small steps that need no rule.
+
+    def _about(self, row: NaiveRow, job: NaiveJob) -> bool:
+        return (row.site, row.job_id) == job.name
+
+    def _write(self, job: NaiveJob, kind: str, word: str, count: int = 1) -> None:
+        self.written.append(job.site)
+        self.rows.append(NaiveRow(kind, job.site, job.job_id, word, count, self.now))
+
+    def _drop_rows(self, job: NaiveJob, *kinds: str) -> None:
+        self.rows = [
+            row for row in self.rows if not self._about(row, job) or (kinds and row.kind not in kinds)
+        ]
+
+    def _withdraw(self, job: NaiveJob) -> None:
+        self._drop_rows(job, "please-seal")
+
+    def _rotate(self) -> None:
+        """A route has a turn while it has something queued, and begins at the end."""
+        queued = [job.route for job in self.jobs if job.state == "queued"]
+        self.rotation = [route for route in self.rotation if route in queued]
+        for route in queued:
+            if route not in self.rotation:
+                self.rotation.append(route)

@@ -29,11 +29,11 @@ class NaiveRelay(NaiveBoard):
             if not due:
                 break
             job = min(due, key=lambda job: (job.due(), job.place))
-            was_held = job.held
+            was_taken = job.taken
             self._lapse(job)
             if job not in self.jobs:
                 ended.append(job.name)
-            elif was_held:
+            elif was_taken:
                 requeued.append(job.name)
             self._rotate()
         self.rows = [row for row in self.rows if row.kind != "job-ended" or row.written + DAY_MS > self.now]
@@ -45,7 +45,11 @@ class NaiveRelay(NaiveBoard):
             self._end(job, "result-dropped")
         elif job.deadline <= self.now:
             self._lose(job, "deadline-passed")
+            if job.state == "authorising":
+                self._close(job, "deadline-passed")
             self._end(job, "cancelled" if job.cancelled else "expired")
+        elif job.state == "authorising":
+            self._take_back(job)
         elif job.held and job.cancelled:
             self._lose(job, "cancelled")
             self._end(job, "cancelled")
@@ -96,12 +100,19 @@ class NaiveRelay(NaiveBoard):
             self.reported[route] = self.now
             self.reports.append((route, recent))
 
-    def _requeue(self, job: NaiveJob, cause: str) -> None:
+    def _take_back(self, job: NaiveJob) -> None:
+        self._close(job, "released")
+        self._queue(job)
+
+    def _queue(self, job: NaiveJob) -> None:
         job.state = "queued"
-        job.runner = job.lease = job.payload = None
+        job.runner = job.lease = job.signed = job.payload = None
         job.attempts_before = 0
         job.retry = {runner: until for runner, until in job.retry.items() if until > self.now}
         job.sticky_until = self.now + WINDOW_MS
+
+    def _requeue(self, job: NaiveJob, cause: str) -> None:
+        self._queue(job)
         self._withdraw(job)
         counts = [row.count for row in self.rows if self._about(row, job) and row.kind == "job-requeued"]
         self._drop_rows(job, "job-requeued")
@@ -114,29 +125,6 @@ class NaiveRelay(NaiveBoard):
         ended = [row for row in self.rows if row.kind == "job-ended" and row.site == job.site]
         for row in ended[: -self.quotas.ended_rows]:
             self.rows.remove(row)
-
-    def _about(self, row: NaiveRow, job: NaiveJob) -> bool:
-        return (row.site, row.job_id) == job.name
-
-    def _write(self, job: NaiveJob, kind: str, word: str, count: int = 1) -> None:
-        self.written.append(job.site)
-        self.rows.append(NaiveRow(kind, job.site, job.job_id, word, count, self.now))
-
-    def _drop_rows(self, job: NaiveJob, *kinds: str) -> None:
-        self.rows = [
-            row for row in self.rows if not self._about(row, job) or (kinds and row.kind not in kinds)
-        ]
-
-    def _withdraw(self, job: NaiveJob) -> None:
-        self._drop_rows(job, "please-seal")
-
-    def _rotate(self) -> None:
-        """A route has a turn while it has something queued, and begins at the end."""
-        queued = [job.route for job in self.jobs if job.state == "queued"]
-        self.rotation = [route for route in self.rotation if route in queued]
-        for route in queued:
-            if route not in self.rotation:
-                self.rotation.append(route)
 
     # What callers do.
 
@@ -163,25 +151,32 @@ class NaiveRelay(NaiveBoard):
         maximum: int,
         lease_ms: int,
         request: str | None,
+        authorise: bool = False,
     ) -> list[tuple[str, str, str]]:
         self.pass_time()
         runner, owner = who
         if request is not None and (again := self._answered(runner, request)):
             return again
         granted: list[NaiveJob] = []
-        while len(granted) < maximum and len(self.held_by(runner)) < self.quotas.leases:
+        while len(granted) < maximum and self._taken_by(runner) < self.quotas.leases:
             job = self._next(runner, owner, routes, kinds)
             if job is None:
                 break
-            self._grant(job, runner, lease_ms)
+            self._win(job, runner)
+            if not authorise:
+                self._grant(job, lease_ms)
+            self._rotate()
             granted.append(job)
         if request is not None and granted:
             self.answers[runner, request] = [job.lease or "" for job in granted]
         return [(job.site, job.job_id, job.lease or "") for job in granted]
 
+    def _taken_by(self, runner: str) -> int:
+        return sum(job.taken and job.runner == runner for job in self.jobs)
+
     def _answered(self, runner: str, request: str) -> list[tuple[str, str, str]]:
         leases = self.answers.get((runner, request), [])
-        still = [job for lease in leases for job in self.jobs if job.lease == lease and job.held]
+        still = [job for lease in leases for job in self.jobs if job.lease == lease and job.taken]
         return [(job.site, job.job_id, job.lease or "") for job in still if not job.cancelled]
 
     def _next(self, runner: str, owner: str, routes: Iterable[Name], kinds: Iterable[str]) -> NaiveJob | None:
@@ -194,15 +189,49 @@ class NaiveRelay(NaiveBoard):
                 return min(mine, key=lambda job: job.place)
         return None
 
-    def _grant(self, job: NaiveJob, runner: str, lease_ms: int) -> None:
+    def _win(self, job: NaiveJob, runner: str) -> None:
         self.leases += 1
-        job.state = "awaiting-payload"
+        job.state = "authorising"
         job.runner, job.lease = runner, f"lease-{self.leases}"
+        job.lease_until = self.now + 5_000
+
+    def _grant(self, job: NaiveJob, lease_ms: int) -> None:
+        job.state = "awaiting-payload"
         job.lease_until = self.now + lease_ms
         job.window_until = self.now + WINDOW_MS
         self._drop_rows(job, "please-seal", "result-ready", "job-ended")
-        self._write(job, "please-seal", job.lease)
+        self._write(job, "please-seal", job.lease or "")
+
+    def _won(self, runner: str, job_id: str, lease: str) -> NaiveJob | None:
+        named = (runner, job_id, lease)
+        return next((job for job in self.jobs if (job.runner, job.job_id, job.lease) == named), None)
+
+    def authorise(self, runner: str, job_id: str, lease: str, signed: bytes, lease_ms: int) -> bytes | None:
+        self.pass_time()
+        job = self._won(runner, job_id, lease)
+        if job is not None and job.state == "authorising":
+            job.signed = signed
+            self._grant(job, lease_ms)
+        elif job is None or not job.held or job.cancelled:
+            return None
+        return job.signed or b""
+
+    def decline(self, runner: str, job_id: str, lease: str, refused: bool, retry: int | None) -> bool:
+        self.pass_time()
+        job = self._won(runner, job_id, lease)
+        if job is None or job.state != "authorising":
+            return False
+        self._close(job, "released")
+        if retry is not None:
+            job.retry.pop(runner, None)
+            if retry > 0:
+                job.retry[runner] = self.now + retry
+        if refused and self._refuses(job, runner):
+            self._end(job, "evicted-unsealed")
+        else:
+            self._queue(job)
         self._rotate()
+        return True
 
     def seal(self, name: Name, lease: str, recipient: str) -> str:
         self.pass_time()
@@ -211,7 +240,7 @@ class NaiveRelay(NaiveBoard):
             return "not-found"
         if job.cancelled and job.state != "done":
             return "cancelled"
-        if job.state == "queued":
+        if job.state in ("queued", "authorising"):
             return "stale-lease"
         if job.state != "awaiting-payload":
             return "too-late"
@@ -295,12 +324,16 @@ class NaiveRelay(NaiveBoard):
         self._rotate()
         return True
 
-    def _refuse(self, job: NaiveJob, runner: str) -> None:
+    def _refuses(self, job: NaiveJob, runner: str) -> bool:
+        """Notes a refusal; True when it is the last that the job can bear."""
         if runner not in job.refused:
             job.refused.append(runner)
         if job.sticky == runner:
             job.attempts += 1
-        if job.sticky == runner and job.attempts >= ATTEMPTS:
+        return job.sticky == runner and job.attempts >= ATTEMPTS
+
+    def _refuse(self, job: NaiveJob, runner: str) -> None:
+        if self._refuses(job, runner):
             self._end(job, "evicted-unsealed")
         else:
             self._requeue(job, "refused")
@@ -311,7 +344,7 @@ class NaiveRelay(NaiveBoard):
         if job is None:
             end = self._past(runner, job_id, lease)
             return ("completed", None) if end == "completed" else ("lost", end)
-        if job.runner != runner:
+        if job.runner != runner or job.state == "authorising":
             return "lost", None
         if job.state == "done":
             return "completed", None
@@ -327,7 +360,8 @@ class NaiveRelay(NaiveBoard):
         job = self.find(*name)
         if job is None:
             return False
-        if job.state == "queued":
+        if job.state in ("queued", "authorising"):
+            self._close(job, "cancelled")
             self._end(job, "cancelled")
             self._rotate()
         elif job.held and not job.cancelled:

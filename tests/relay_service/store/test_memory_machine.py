@@ -1,8 +1,7 @@
 """Random histories: the memory store does what the naive relay does, step by step."""
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from itertools import count
-from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -12,9 +11,7 @@ from relay_service.core.model import (
     Audience,
     Change,
     ChurnReport,
-    Direction,
     Disposition,
-    JobStub,
     LeaseChanged,
     LeaseRef,
     NoticeAdded,
@@ -23,50 +20,34 @@ from relay_service.core.model import (
     Route,
     RoutedJob,
     SealedEnvelope,
-    SizeClass,
     WorkAvailable,
 )
-from relay_service.core.quotas import Quotas
 from relay_service.store.base import ClaimRequest, TooLate
 from relay_service.store.memory import MemoryRoutingStore
 
 from .index_check import check_indexes
+from .machine_inputs import (
+    FAR_MS,
+    JOB_IDS,
+    KINDS,
+    OWNERS,
+    QUOTAS,
+    ROUTES,
+    SITES,
+    START_MS,
+    answer_of,
+    envelope,
+    job_ids,
+    lease_spans,
+    runners,
+    short_spans,
+    sites,
+    spans,
+    stub_of,
+    unwelcome,
+)
 from .machine_views import DEVICES, RUNNERS, naive_view, said, same_row, view, word_of
 from .naive_relay import NaiveQuotas, NaiveRelay
-
-Answer = TypeVar("Answer")
-
-START_MS = 1_700_000_000_000
-FAR_MS = 200_000_000
-SITES = ("s1", "s2")
-OWNERS = ("alice", "bob")
-KINDS = ("chat", "generate")
-ROUTES = tuple((site, owner) for site in SITES for owner in OWNERS)
-
-sites = st.sampled_from(SITES)
-JOB_IDS = ("j1", "j2", "j3", "j4", "j5")
-job_ids = st.sampled_from(JOB_IDS)
-runners = st.sampled_from(tuple(RUNNERS))
-spans = st.sampled_from(
-    (1, 500, 1_000, 4_999, 5_000, 9_999, 10_000, 10_001, 30_000, 120_000, 600_000, 3_600_000, 86_400_000)
-)
-short_spans = st.sampled_from((1, 1_000, 4_999, 5_000, 9_999, 10_000, 10_001, 30_000))
-unwelcome = st.sampled_from((ReleaseReason.REFUSED, ReleaseReason.BAD_ENVELOPE))
-lease_spans = st.sampled_from((1_000, 5_000, 15_000, 60_000))
-
-
-def answer_of(call: Coroutine[Any, Any, Answer]) -> Answer:
-    """Runs a call to its end at once: the memory store waits for nothing."""
-    try:
-        call.send(None)
-    except StopIteration as stop:
-        answer: Answer = stop.value
-        return answer
-    raise AssertionError("the memory store waited for something")
-
-
-def envelope(ciphertext: bytes) -> SealedEnvelope:
-    return SealedEnvelope(ciphertext, "to", "from", Direction.RESULT, START_MS)
 
 
 class MemoryMachine(RuleBasedStateMachine):
@@ -76,14 +57,7 @@ class MemoryMachine(RuleBasedStateMachine):
         super().__init__()
         leases = count(1)
         self.naive = NaiveRelay(NaiveQuotas(5, 2, 9, 3, 4), START_MS)
-        quotas = Quotas(
-            unfinished_jobs_per_site=5,
-            results_per_site=2,
-            result_bytes_per_site=9,
-            ended_notices_per_site=3,
-            leases_per_device=4,
-        )
-        self.store = MemoryRoutingStore(lambda: self.naive.now, lambda: f"lease-{next(leases)}", quotas)
+        self.store = MemoryRoutingStore(lambda: self.naive.now, lambda: f"lease-{next(leases)}", QUOTAS)
         self.changes: list[Change] = []
         self.store.listen(self.changes.append)
         self.known_leases: list[tuple[str, str, str, str]] = []
@@ -111,7 +85,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     def _enqueue(self, site: str, job_id: str, owner: str, kind: str, audience: Audience, span: int) -> None:
         deadline = self.naive.now + span
-        stub = JobStub(job_id, kind, owner, "key", audience, SizeClass.SMALL, False, deadline)
+        stub = stub_of(job_id, kind, owner, audience, deadline)
         answer = answer_of(self.store.enqueue(site, stub))
         word = answer.value if isinstance(answer, Refusal) else "created" if answer.created else "known"
         assert word == self.naive.enqueue((site, job_id), owner, kind, audience.value, deadline)
@@ -123,6 +97,7 @@ class MemoryMachine(RuleBasedStateMachine):
         maximum=st.integers(0, 4),
         lease_ms=lease_spans,
         request=st.sampled_from((None, None, "q1", "q2")),
+        authorise=st.sampled_from((False, False, True)),
     )
     def claim(
         self,
@@ -132,12 +107,13 @@ class MemoryMachine(RuleBasedStateMachine):
         maximum: int,
         lease_ms: int,
         request: str | None,
+        authorise: bool,
     ) -> None:
-        self._claim(runner, routes, kinds, maximum, lease_ms, request)
+        self._claim(runner, routes, kinds, maximum, lease_ms, request, authorise)
 
-    @rule(runner=runners, maximum=st.integers(1, 3), lease_ms=lease_spans)
-    def claim_anything(self, runner: str, maximum: int, lease_ms: int) -> None:
-        self._claim(runner, ROUTES, KINDS, maximum, lease_ms, None)
+    @rule(runner=runners, maximum=st.integers(1, 3), lease_ms=lease_spans, authorise=st.booleans())
+    def claim_anything(self, runner: str, maximum: int, lease_ms: int, authorise: bool) -> None:
+        self._claim(runner, ROUTES, KINDS, maximum, lease_ms, None, authorise)
 
     def _claim(
         self,
@@ -147,13 +123,15 @@ class MemoryMachine(RuleBasedStateMachine):
         maximum: int,
         lease_ms: int,
         request: str | None,
+        authorise: bool = False,
     ) -> None:
         named = frozenset(Route(*route) for route in routes)
+        owner = RUNNERS[runner]
         asked = ClaimRequest(
-            runner, RUNNERS[runner], DEVICES[runner], named, frozenset(kinds), maximum, lease_ms, request
+            *(runner, owner, DEVICES[runner], named, frozenset(kinds), maximum, lease_ms), request, authorise
         )
         grants = answer_of(self.store.claim(asked))
-        expected = self.naive.claim((runner, RUNNERS[runner]), routes, kinds, maximum, lease_ms, request)
+        expected = self.naive.claim((runner, owner), routes, kinds, maximum, lease_ms, request, authorise)
         assert [(grant.site_id, grant.stub.id, grant.lease_id) for grant in grants] == expected
         self.known_leases += [(runner, *grant) for grant in expected]
 
@@ -167,6 +145,36 @@ class MemoryMachine(RuleBasedStateMachine):
         self.advanced = True
         if comes_back and job.runner is not None:
             self._claim(job.runner, [job.route], KINDS, 2, 60_000, None)
+
+    @precondition(lambda self: self.known_leases)
+    @rule(data=st.data(), signed=st.binary(max_size=3), lease_ms=lease_spans)
+    def authorise(self, data: st.DataObject, signed: bytes, lease_ms: int) -> None:
+        runner, _, job_id, lease = self._won(data)
+        answer = answer_of(self.store.authorise_grant(runner, LeaseRef(job_id, lease), signed, lease_ms))
+        expected = self.naive.authorise(runner, job_id, lease, signed, lease_ms)
+        assert (answer and (answer.signed_grant or b"", answer.held_back)) == (
+            None if expected is None else (expected, False)
+        )
+
+    @precondition(lambda self: self.known_leases)
+    @rule(
+        data=st.data(),
+        refused=st.sampled_from((False, False, True)),
+        retry=st.sampled_from((None, None, 0, 5_000, 30_000)),
+    )
+    def decline(self, data: st.DataObject, refused: bool, retry: int | None) -> None:
+        runner, _, job_id, lease = self._won(data)
+        ref = LeaseRef(job_id, lease)
+        answer = answer_of(self.store.decline_grant(runner, ref, refused=refused, retry_after_ms=retry))
+        assert answer is self.naive.decline(runner, job_id, lease, refused, retry)
+
+    def _won(self, data: st.DataObject) -> tuple[str, str, str, str]:
+        """A lease whose grant is held back, when there is one; any other now and then."""
+        asked = {job.lease for job in self.naive.jobs if job.state == "authorising"}
+        won = [grant for grant in self.known_leases if grant[3] in asked]
+        if won and data.draw(st.sampled_from((True,) * 7 + (False,))):
+            return data.draw(st.sampled_from(won))
+        return self._lease(data, stranger=True)
 
     @precondition(lambda self: self.known_leases)
     @rule(data=st.data())
@@ -375,7 +383,8 @@ class MemoryMachine(RuleBasedStateMachine):
         jobs = answer_of(self.store.jobs())
         for site, owner in ROUTES:
             route = Route(site, owner)
-            assert sum(job.route == route and job.state.value == "awaiting-payload" for job in jobs) <= 2
+            unsealed = {"authorising", "awaiting-payload"}
+            assert sum(job.route == route and job.state.value in unsealed for job in jobs) <= 2
         for runner in RUNNERS:
             assert len(answer_of(self.store.held(runner))) <= 4
 

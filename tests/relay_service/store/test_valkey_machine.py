@@ -33,6 +33,7 @@ from relay_service.core.model import (
 from relay_service.core.quotas import Quotas
 from relay_service.store.base import ClaimRequest, Completed, Enqueued, TooLate
 
+from . import machine_inputs
 from . import test_memory_machine as memory
 from .naive_relay import DAY_MS, NaiveQuotas, NaiveRelay, Name
 from .valkey_fixture import TcpServer, ValkeyRoutingStore, empty, require_valkey, site_tag, tag_of_lease
@@ -57,7 +58,7 @@ class SiteBySiteRelay(NaiveRelay):
         concerned: where time passes now, in this order.
     """
 
-    concerned: Sequence[str] = memory.SITES
+    concerned: Sequence[str] = machine_inputs.SITES
 
     def pass_time(self) -> tuple[list[Name], list[Name]]:
         requeued: list[Name] = []
@@ -65,11 +66,11 @@ class SiteBySiteRelay(NaiveRelay):
         for site in self.concerned:
             while due := [job for job in self.jobs if job.site == site and job.due() <= self.now]:
                 job = min(due, key=lambda job: (job.due(), job.place))
-                was_held = job.held
+                was_taken = job.taken
                 self._lapse(job)
                 if job not in self.jobs:
                     ended.append(job.name)
-                elif was_held:
+                elif was_taken:
                     requeued.append(job.name)
                 self._rotate()
             self.rows = [
@@ -113,7 +114,7 @@ class SteppedStore:
 
     def _site_of(self, lease: LeaseRef) -> list[str]:
         tag = tag_of_lease(self._real(lease).lease_id)
-        return [site for site in memory.SITES if site_tag(site) == tag]
+        return [site for site in machine_inputs.SITES if site_tag(site) == tag]
 
     def _claim(self, claim: Claim | None) -> Claim | None:
         return None if claim is None else replace(claim, lease_id=self.names[claim.lease_id])
@@ -167,7 +168,7 @@ class SteppedStore:
     async def claim(self, request: ClaimRequest) -> Sequence[GrantedJob]:
         asked = sorted({route.site_id for route in request.routes})
         tags = self.run(self.store._runners.sites(request.runner_id))
-        elsewhere = [site for site in memory.SITES if site not in asked and site_tag(site) in tags]
+        elsewhere = [site for site in machine_inputs.SITES if site not in asked and site_tag(site) in tags]
         alone = len(asked) == 1 and request.maximum > 0
         self.model.concerned = [*elsewhere, *asked] if alone else [*asked, *elsewhere]
         grants = self.run(self.store.claim(request))
@@ -175,6 +176,22 @@ class SteppedStore:
             if grant.lease_id not in self.names:
                 self.names[grant.lease_id] = f"lease-{next(self._numbers)}"
         return [self._granted(grant) for grant in grants]
+
+    async def authorise_grant(
+        self, runner: str, lease: LeaseRef, signed_grant: bytes, lease_ms: int
+    ) -> GrantedJob | None:
+        self.model.concerned = self._site_of(lease)
+        answer = self.run(self.store.authorise_grant(runner, self._real(lease), signed_grant, lease_ms))
+        return None if answer is None else self._granted(answer)
+
+    async def decline_grant(
+        self, runner: str, lease: LeaseRef, *, refused: bool, retry_after_ms: int | None
+    ) -> bool:
+        self.model.concerned = self._site_of(lease)
+        real = self._real(lease)
+        return self.run(
+            self.store.decline_grant(runner, real, refused=refused, retry_after_ms=retry_after_ms)
+        )
 
     async def take_payload(self, runner: str, lease: LeaseRef) -> SealedEnvelope | Refusal:
         answer = self.run(self.store.take_payload(runner, self._real(lease)))
@@ -194,7 +211,7 @@ class SteppedStore:
         self.model.concerned = site
         if unresolved:
             self.run(self.store.sweep())
-            self.model.concerned = [*site, *(other for other in memory.SITES if other not in site)]
+            self.model.concerned = [*site, *(other for other in machine_inputs.SITES if other not in site)]
 
     async def release_leases(
         self, runner: str, leases: Sequence[LeaseRef], reason: ReleaseReason, retry_after_ms: int | None
@@ -224,7 +241,7 @@ class SteppedStore:
         return [self._job(job) for job in self.run(self.store.jobs())]
 
     async def sweep(self) -> Swept:
-        self.model.concerned = memory.SITES
+        self.model.concerned = machine_inputs.SITES
         return self.run(self.store.sweep())
 
     async def next_due_ms(self) -> int | None:
@@ -243,7 +260,7 @@ class ValkeyMachine(memory.MemoryMachine):
     def __init__(self) -> None:
         RuleBasedStateMachine.__init__(self)
         empty(self.url)
-        self.naive = SiteBySiteRelay(NaiveQuotas(4, 2, 9, 3, 3), memory.START_MS)
+        self.naive = SiteBySiteRelay(NaiveQuotas(4, 2, 9, 3, 3), machine_inputs.START_MS)
         self.stepped = SteppedStore(self.url, self.naive, self.loop)
         self.store: Any = self.stepped
         self.changes: list[Change] = []
@@ -256,9 +273,9 @@ class ValkeyMachine(memory.MemoryMachine):
     def teardown(self) -> None:
         self.stepped.close()
 
-    @rule(site=memory.sites, job_id=memory.job_ids)
+    @rule(site=machine_inputs.sites, job_id=machine_inputs.job_ids)
     def acknowledge_job(self, site: str, job_id: str) -> None:
-        answer = list(memory.answer_of(self.store.acknowledge(site, [job_id])))
+        answer = list(machine_inputs.answer_of(self.store.acknowledge(site, [job_id])))
         assert answer == ([job_id] if self.naive.acknowledge_job((site, job_id)) else [])
 
     @invariant()
@@ -268,7 +285,7 @@ class ValkeyMachine(memory.MemoryMachine):
         if self.advanced or self.steps % 3:
             self.advanced = False
             return
-        memory.answer_of(self.store.sweep())
+        machine_inputs.answer_of(self.store.sweep())
         self.naive.pass_time()
         self.the_same_jobs()
         self.the_same_holdings()
@@ -276,7 +293,7 @@ class ValkeyMachine(memory.MemoryMachine):
         self.the_same_words()
         self.the_caps_hold()
         self.the_next_instant_is_true()
-        check_valkey_indexes(self.url, memory.SITES)
+        check_valkey_indexes(self.url, machine_inputs.SITES)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from relay_service.core.lanes import lane_key
 from relay_service.core.lapses import due_at_ms
 from relay_service.core.model import JobState, RoutedJob
 
-HELD = {JobState.AWAITING_PAYLOAD, JobState.READY, JobState.RUNNING}
+UNSEALED = {JobState.AUTHORISING, JobState.AWAITING_PAYLOAD}
+HELD = {*UNSEALED, JobState.READY, JobState.RUNNING}
 
 
 def check_valkey_indexes(url: str, sites: Iterable[str]) -> None:
@@ -72,12 +73,11 @@ class _Check:
             assert dict(self.client.zrange(f"{self.base}lane:{digest}", 0, -1, withscores=True)) == entries
         for owner in {job.stub.owner for job in queued}:
             assert set(self.client.hkeys(f"{self.base}lanes:{owner}")) <= lanes.keys()
-        unsealed = self._grouped(
-            lambda job: job.stub.owner, lambda job: job.state.value == "awaiting-payload"
-        )
+        unsealed = self._grouped(lambda job: job.stub.owner, lambda job: job.state in UNSEALED)
         assert self._names("unsealed:*") == {f"unsealed:{owner}" for owner in unsealed}
         for owner, ids in unsealed.items():
-            assert self._members(f"unsealed:{owner}") == ids
+            ends = dict(self.client.zrange(f"{self.base}unsealed:{owner}", 0, -1, withscores=True))
+            assert ends == {job_id: float(_window_end(self.jobs[job_id])) for job_id in ids}
 
     def holders(self) -> None:
         held = self._grouped(lambda job: job.claim.runner_id, lambda job: job.state in HELD)
@@ -136,6 +136,11 @@ class _Check:
         groups = ("lane:", "lanes:", "unsealed:", "held:", "claims:", "payload:", "result:", "churn:")
         left_over = {name for name in self._names("*") if name not in known and not name.startswith(groups)}
         assert left_over == set()
+
+
+def _window_end(job: RoutedJob) -> int:
+    assert job.claim is not None
+    return job.awaiting_until_ms or job.claim.lease_expires_at_ms
 
 
 def _grant_number(entry: tuple[str, dict[str, Any]]) -> int:
