@@ -23,6 +23,7 @@ from relay_service.client.errors import (
 )
 from relay_service.client.key_file import KeyFileError
 from relay_service.client.keys import Keys
+from relay_service.client.ledger import LedgerError
 from relay_service.client.pins import PinError
 from relay_service.client.plaintext_fields import PayloadError
 from relay_service.client.spool import SpoolError
@@ -36,6 +37,7 @@ _EXPECTED: Final = (
     JobEndedError,
     JobFailedError,
     KeyFileError,
+    LedgerError,
     PayloadError,
     PinError,
     RelayError,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -20,12 +20,17 @@ from relay_service.client.daemon_runs import Runner
 from relay_service.client.daemon_session import DAEMON_SESSION, DaemonSession
 from relay_service.client.dual_calls import DualCalls
 from relay_service.client.errors import RelayError
+from relay_service.client.grant_check import GrantCheck
 from relay_service.client.keys import Keys
+from relay_service.client.ledger import Ledger
 from relay_service.client.pins import SitePins
 from relay_service.client.prompt_log import PromptLog
+from relay_service.client.relay_time import RelayTime
+from relay_service.client.software import UpdateOffer
 from relay_service.client.spool import Spool
 from relay_service.core.identity import PublicIdentity
 from relay_service.core.model import Capability, WithheldKind
+from sealwork.session.v1 import session_pb2
 from service_common.clocks import Clock, SystemClock
 from service_common.deadlines import within
 from service_common.session_client import SessionClient
@@ -37,6 +42,7 @@ logger = logging.getLogger("sealwork.client")
 SLOTS: Final = 2
 GRACE_SECONDS: Final = 20.0
 
+_LEDGER: Final = "ledger.jsonl"
 _FLUSH_SECONDS: Final = 5.0
 # So many results that the relay does not take are a reason to take no more work.
 _BACKLOG: Final = 32
@@ -65,10 +71,12 @@ class Daemon:
         slots: int = SLOTS,
         spool_dir: Path | None = None,
         owner: str | None = None,
+        control_plane_key: bytes | None = None,
         limits: Limits | None = None,
         withheld: Sequence[WithheldKind] = (),
         prompt_log: PromptLog | None = None,
         trust_directory: bool = False,
+        on_update: Callable[[str], None] | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
@@ -82,21 +90,29 @@ class Daemon:
             matrix: What is offered: kinds, and to whom.
             handlers: By kind, what does the work.
             slots: Jobs at a time.
-            spool_dir: Where results are kept until the relay has them; None keeps them in memory alone, so
-                that a crash loses them.
+            spool_dir: Where this device keeps what must outlive its process: results until the relay has
+                them, used grants, what was done for others. None keeps all that in memory alone, so that a
+                crash loses it.
             owner: The person whose device this is, as the relay names them. Without it only jobs of the
                 audience `private` count as the owner's own.
+            control_plane_key: Raw Ed25519 key of the control plane, 32 bytes, as the pairing brought it. With
+                it no job is run without a grant that this key has signed; without it nobody but the owner
+                is served. It needs `owner` and `spool_dir`.
             limits: What work may cost.
             withheld: Kinds that several services could serve, so that none is offered.
             prompt_log: Where payloads are recorded before they are run.
             trust_directory: Pin every site that the relay's directory has, instead of those in `pins` and
-                their successors alone.
+                their successors alone. With a control plane that is always so: its grants name the sites.
+            on_update: Told of every version that the relay's operator newly offers; of an empty text when
+                none is any more.
             clock: Times everything.
             random: Jitter.
 
         Raises:
-            ValueError: The address, the id or a pin cannot be used.
+            ValueError: The address, the id, a pin or the control plane's key cannot be used.
         """
+        if control_plane_key is not None and (owner is None or spool_dir is None):
+            raise ValueError("a device with a control plane has an owner and a folder for what it must keep")
         connection = Connection(address) if isinstance(address, str) else address
         self._clock = clock or SystemClock()
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
@@ -104,17 +120,35 @@ class Daemon:
         self._stopping = False
         self._over: asyncio.Event = asyncio.Event()
         self._refusal: RelayError | None = None
-        self._pins = SitePins(pins, self._clock, trust_directory=trust_directory)
+        self._time = RelayTime(self._clock)
+        self._update = UpdateOffer(on_update)
+        trusts = trust_directory or control_plane_key is not None
+        self._pins = SitePins(pins, self._clock, trust_directory=trusts)
+        self._ledger = Ledger(None if spool_dir is None else spool_dir / _LEDGER, self._clock)
+        check = None
+        if control_plane_key is not None and owner is not None:
+            check = GrantCheck(control_plane_key, owner, self._ledger, self._time.now_ms)
+        self._admission = Admission(
+            self._pins,
+            frozenset(handlers),
+            matrix,
+            owner=owner,
+            limits=limits or Limits(),
+            ledger=self._ledger,
+            check=check,
+            clock=self._clock,
+        )
         signer = RequestSigner(runner_id, keys.signer, self._clock)
         self._unary = Calls(connection.calls_channel, signer, clock=self._clock, random=self._random)
         self._calls = DualCalls(self._unary, lambda: self._client.stream)
         self._session = DaemonSession(
             runner_id,
             uuid.uuid4().hex,
-            tuple(matrix),
+            self._admission.matrix,
             tuple(withheld),
             free_slots=self._free_slots,
             clock=self._clock,
+            on_welcome=self._welcomed,
             on_refused=self._refused,
         )
         self._client = SessionClient(
@@ -133,18 +167,18 @@ class Daemon:
             random=self._random,
             on_settled=self._session.offer,
         )
-        self._admission = Admission(
-            self._pins,
-            frozenset(handlers),
-            matrix,
-            owner=owner,
-            limits=limits or Limits(),
-            clock=self._clock,
-        )
         self._desk = JobDesk(
             self._admission,
             self._pins,
-            Runner(keys, self._pins, self._admission, handlers, prompt_log=prompt_log, clock=self._clock),
+            Runner(
+                keys,
+                self._pins,
+                self._admission,
+                handlers,
+                ledger=self._ledger,
+                prompt_log=prompt_log,
+                clock=self._clock,
+            ),
             self._delivery,
             self._calls,
             self._unary,
@@ -188,8 +222,11 @@ class Daemon:
         Raises:
             RelayError: The relay will not have this device; another try cannot change that.
             SpoolError: The spool cannot be used.
+            LedgerError: The ledger cannot be read.
         """
+        # The spool first: its lock keeps another process out of the folder.
         self._delivery.recover()
+        self._ledger.open()
         self._client.start(at_once=at_once)
         try:
             await self._over.wait()
@@ -218,8 +255,12 @@ class Daemon:
 
     def change_matrix(self, matrix: Sequence[Capability], withheld: Sequence[WithheldKind] = ()) -> None:
         """Offer something else from now on; jobs that run are not affected."""
-        self._admission.matrix = tuple(matrix)
-        self._session.change(tuple(matrix), tuple(withheld))
+        self._admission.matrix = self._admission.offered(matrix)
+        self._session.change(self._admission.matrix, tuple(withheld))
+
+    def _welcomed(self, welcome: session_pb2.Welcome) -> None:
+        self._time.heed(welcome)
+        self._update.heed(welcome)
 
     def _free_slots(self) -> int:
         if self._stopping or len(self._delivery) >= _BACKLOG:
@@ -251,6 +292,7 @@ class Daemon:
                 await self._client.close("the daemon stops")
             finally:
                 self._delivery.close()
+                self._ledger.close()
                 await self._calls.close()
 
     async def _end_work(self) -> None:

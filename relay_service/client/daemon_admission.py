@@ -1,14 +1,16 @@
 """What a device takes on: decided here, whatever the relay has granted."""
 
 import logging
-from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from relay_service.client.backends.base import RunLimits
+from relay_service.client.backends.base import METERED_IDS, SUBSCRIPTION_IDS, RunLimits
 from relay_service.client.daemon_config import Limits
+from relay_service.client.daemon_jobs import HeldJob
+from relay_service.client.grant_check import GrantCheck
+from relay_service.client.ledger import Charge, Ledger
 from relay_service.client.payloads import SizeClass, size_class
 from relay_service.client.pins import SitePins
 from relay_service.client.wire import SIZE_CLASSES, milliseconds_of
@@ -18,8 +20,6 @@ from service_common.clocks import Clock
 
 logger = logging.getLogger("sealwork.client")
 
-_HOUR_SECONDS: Final = 3_600.0
-_DAY_SECONDS: Final = 86_400.0
 _ORDER: Final[Sequence[SizeClass]] = ("small", "medium", "large")
 _UNBOUNDED: Final = job_pb2.SIZE_CLASS_UNBOUNDED
 
@@ -34,15 +34,29 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Under which terms a job is run."""
+    """Under which terms a job is run.
+
+    Attributes:
+        capability: What runs it.
+        limits: What the run may cost.
+        own: Whether it is work of this device's owner.
+        charge: What is counted against other people's budget; None for the owner's own.
+        text_length: UTF-16 units of the payload's text.
+    """
 
     capability: Capability
     limits: RunLimits
     own: bool
+    charge: Charge | None
+    text_length: int
 
 
 class Admission:
-    """The owner's rules: which sites, which kinds, for whom, how much."""
+    """The owner's rules: which sites, which kinds, for whom, how much.
+
+    Attributes:
+        matrix: What is offered, and to whom in truth: what `offered` made of what was asked for.
+    """
 
     def __init__(
         self,
@@ -52,6 +66,8 @@ class Admission:
         *,
         owner: str | None,
         limits: Limits,
+        ledger: Ledger,
+        check: GrantCheck | None,
         clock: Clock,
     ) -> None:
         """Decide by these.
@@ -59,69 +75,107 @@ class Admission:
         Args:
             pins: The sites that are served.
             kinds: The kinds that can be handled.
-            matrix: What is offered, and to whom.
+            matrix: What is to be offered, and to whom.
             owner: Whose device this is; None when the device has not been told. It then takes only jobs of
                 the audience `private` for its owner's own.
             limits: What work may cost.
-            clock: Counts hours and days.
+            ledger: Knows what was done for others.
+            check: Judges grants. Without it nothing proves that the owner admits somebody else, so nobody
+                else is served.
+            clock: Tells deadlines.
         """
         self._pins = pins
         self._kinds = kinds
         self._owner = owner
         self._limits = limits
+        self._ledger = ledger
+        self._check = check
         self._clock = clock
-        self._others_begun: deque[float] = deque()
-        self.matrix = tuple(matrix)
+        self.matrix = self.offered(matrix)
 
-    def decide(self, stub: job_pb2.JobStub) -> Decision:
+    def offered(self, matrix: Sequence[Capability]) -> tuple[Capability, ...]:
+        """Return the rows with the scope that they have in truth: a wider one would bring refusals alone."""
+        return tuple(
+            row if self._may_be_shared(row) else replace(row, offer_scope=Audience.PRIVATE) for row in matrix
+        )
+
+    def decide(self, job: HeldJob) -> Decision:
         """Decide about a grant, before its payload is there."""
+        stub = job.stub
         if self._pins.get(stub.site) is None:
             return Decision.UNKNOWN_SITE
-        capability = self._capability_for(stub)
+        capability = self._capability_for(job)
         if stub.kind not in self._kinds or capability is None:
             return _refuse(stub, "this kind is not offered")
-        if not self._is_own(stub):
-            if capability.offer_scope is not Audience.TEAM or stub.audience != job_pb2.AUDIENCE_TEAM:
-                return _refuse(stub, "this service is its owner's alone")
-            if not self._has_budget():
-                return _refuse(stub, "enough was done for others")
+        own = self._is_own(stub)
+        # Before any grant is looked at: nobody's signature opens to strangers what is private.
+        if not own and (
+            capability.offer_scope is not Audience.TEAM or stub.audience != job_pb2.AUDIENCE_TEAM
+        ):
+            return _refuse(stub, "this service is its owner's alone")
+        if self._check is not None:
+            grant = self._check.judge(stub, job.signed)
+            if isinstance(grant, str):
+                return _refuse(stub, grant)
+            job.grant = grant
+        if not own and not self._has_budget(capability.service):
+            return _refuse(stub, "enough was done for others")
         return Decision.ACCEPT
 
-    def terms(self, stub: job_pb2.JobStub, text_length: int) -> Terms | None:
+    def terms(self, job: HeldJob, text_length: int) -> Terms | None:
         """Return the terms for a job whose payload is there; None when it must not run.
 
         Args:
-            stub: The job.
+            job: The job.
             text_length: UTF-16 units of the payload's text.
         """
-        capability, own = self._capability_for(stub), self._is_own(stub)
+        stub, capability = job.stub, self._capability_for(job)
         if capability is None or _exceeds(stub.size_class, text_length):
             _refuse(stub, "its payload is not what was announced")
             return None
-        if not own:
-            if text_length > self._limits.others_payload_characters or not self._has_budget():
-                _refuse(stub, "it asks for more than others get here")
-                return None
-            self._others_begun.append(self._clock.monotonic())
+        own = self._is_own(stub)
+        limits = self._limits.own if own else self._limits_for_others(capability.service, text_length)
+        if limits is None:
+            _refuse(stub, "it asks for more than others get here")
+            return None
         left = (milliseconds_of(stub.deadline_time) - self._clock.now_ms()) / 1000
-        limits = self._limits.own if own else self._limits.others
-        seconds = max(0.0, min(limits.wall_clock_seconds, left))
-        return Terms(capability, replace(limits, wall_clock_seconds=seconds), own)
+        limits = replace(limits, wall_clock_seconds=max(0.0, min(limits.wall_clock_seconds, left)))
+        charge = None if own else Charge(capability.service, text_length + limits.max_output_bytes)
+        return Terms(capability, limits, own, charge, text_length)
 
-    def _capability_for(self, stub: job_pb2.JobStub) -> Capability | None:
-        return next((row for row in self.matrix if row.kind == stub.kind), None)
+    def _capability_for(self, job: HeldJob) -> Capability | None:
+        """A grant names the service; without one there is one service a kind."""
+        service = None if self._check is None or job.signed is None else job.signed.service
+        return next(
+            (row for row in self.matrix if row.kind == job.stub.kind and service in (None, row.service)), None
+        )
 
     def _is_own(self, stub: job_pb2.JobStub) -> bool:
         # A private job is routed to its owner's devices alone, which says who that is.
         return stub.owner == self._owner if self._owner else stub.audience == job_pb2.AUDIENCE_PRIVATE
 
-    def _has_budget(self) -> bool:
-        now = self._clock.monotonic()
-        while self._others_begun and self._others_begun[0] <= now - _DAY_SECONDS:
-            self._others_begun.popleft()
-        last_hour = sum(at > now - _HOUR_SECONDS for at in self._others_begun)
-        within_hour = last_hour < self._limits.others_per_hour
-        return within_hour and len(self._others_begun) < self._limits.others_per_day
+    def _may_be_shared(self, row: Capability) -> bool:
+        if self._check is None or row.backend_id in SUBSCRIPTION_IDS:
+            return False
+        return row.backend_id not in METERED_IDS or row.service in self._limits.ceilings
+
+    def _has_budget(self, service: str) -> bool:
+        ceiling = self._limits.ceilings.get(service)
+        return (
+            self._ledger.others_within_hour < self._limits.others_per_hour
+            and self._ledger.others_within_day < self._limits.others_per_day
+            and (ceiling is None or self._ledger.characters_within_day(service) < ceiling)
+        )
+
+    def _limits_for_others(self, service: str, text_length: int) -> RunLimits | None:
+        limits, ceiling = self._limits.others, self._limits.ceilings.get(service)
+        if text_length > self._limits.others_payload_characters or not self._has_budget(service):
+            return None
+        if ceiling is None:
+            return limits
+        # A byte holds no more than a character, so the ceiling stops the answer that would pass it.
+        left = ceiling - self._ledger.characters_within_day(service) - text_length
+        return replace(limits, max_output_bytes=min(limits.max_output_bytes, left)) if left > 0 else None
 
 
 def _exceeds(announced: job_pb2.SizeClass.ValueType, text_length: int) -> bool:

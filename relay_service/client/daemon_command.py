@@ -38,11 +38,18 @@ async def serve(
     Raises:
         RelayError: The relay will not have this device.
         SpoolError: The results of an earlier run cannot be read.
+        LedgerError: The ledger of an earlier run cannot be read.
         ConfigError: An API key cannot be read.
         PromptLogUnavailable: The prompt log cannot be written.
     """
     clock = SystemClock()
-    services = Services(config.services, config.defaults, os.environ, clock)
+    services = Services(
+        config.services,
+        config.defaults,
+        os.environ,
+        clock,
+        named_by_grant=config.control_plane_key is not None,
+    )
     prompt_log = PromptLog(
         config.prompt_log.path, max_bytes=config.prompt_log.max_bytes, keep=config.prompt_log.keep
     )
@@ -59,6 +66,7 @@ async def serve(
             slots=config.slots,
             spool_dir=spool_folder(config),
             owner=config.owner,
+            control_plane_key=config.control_plane_key,
             limits=config.limits,
             withheld=offer.withheld,
             prompt_log=prompt_log,
@@ -91,7 +99,7 @@ async def check_relay(config: DaemonConfig, connection: Connection, keys: Keys) 
 
 
 def spool_folder(config: DaemonConfig) -> Path:
-    """Return where this device's undelivered results are kept."""
+    """Return where this device keeps what outlives its process: undelivered results and its ledger."""
     return config.keys.parent / "spool" / quote(config.runner_id, safe="")
 
 
@@ -148,6 +156,8 @@ async def _watch_health(daemon: Daemon, services: Services, offer: Offer) -> Non
 def _introduce(config: DaemonConfig, keys: Keys, offer: Offer) -> None:
     click.echo(f"device {config.runner_id} with key id {keys.key_id}, relay {config.relay}", err=True)
     click.echo(f"offers {_kinds(offer)}; serves {len(config.pins)} pinned site(s)", err=True)
+    if config.control_plane_key is None and any(each.offer_scope == "team" for each in config.services):
+        click.echo("nobody but the owner is served: that takes a control plane's signed grants", err=True)
     for kind in offer.withheld:
         names = ", ".join(name for name, _ in kind.claimants)
         click.echo(f"{kind.kind} is withheld: choose one of {names} under [defaults]", err=True)

@@ -4,14 +4,20 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from relay_service.client import prompt_log
 from relay_service.client.backends.base import KINDS, RunLimits
 from relay_service.client.config_table import ConfigError, ConfigTable
 from relay_service.client.service_config import NAME_CHARACTERS, ServiceConfig, read_name, read_service
-from relay_service.core.identity import PublicIdentity, is_key_id, verify_binding
+from relay_service.core.identity import (
+    PUBLIC_KEY_BYTES,
+    PublicIdentity,
+    decode_base64url,
+    is_key_id,
+    verify_binding,
+)
 
 __all__ = ["ConfigError", "DaemonConfig", "Limits", "PromptLogConfig", "ServiceConfig", "load_daemon_config"]
 
@@ -43,6 +49,8 @@ class Limits:
         others_per_hour: Jobs of other people begun within any hour.
         others_per_day: The same within any 24 hours.
         others_payload_characters: Bound on the text of one of their payloads.
+        ceilings: By service that costs money, what all of their work may use of it within any 24 hours:
+            characters of payloads and answers together. Without one it is its owner's alone.
     """
 
     own: RunLimits = OWN_LIMITS
@@ -50,6 +58,7 @@ class Limits:
     others_per_hour: int = OTHERS_PER_HOUR
     others_per_day: int = OTHERS_PER_DAY
     others_payload_characters: int = OTHERS_PAYLOAD_CHARACTERS
+    ceilings: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,7 @@ class DaemonConfig:
         relay: The relay's address, `host:port` or `unix:PATH`.
         runner_id: This device's id at the relay.
         owner: The person whose device this is, as the relay names them; None when not told.
+        control_plane_key: Raw Ed25519 key whose grants this device asks for; None when there is none.
         keys: The device's key file.
         pins: The sites it serves, by key id. A payload is verified against nothing else.
         services: What can run here.
@@ -81,6 +91,7 @@ class DaemonConfig:
     relay: str
     runner_id: str
     owner: str | None
+    control_plane_key: bytes | None
     keys: Path
     pins: Mapping[str, PublicIdentity]
     services: tuple[ServiceConfig, ...]
@@ -116,15 +127,18 @@ def _read(file: ConfigTable, options: ConfigTable, folder: Path) -> DaemonConfig
         relay=_read_relay(file.under(options, "relay")),
         runner_id=read_name(file.under(options, "runner_id"), "runner_id", NAME_CHARACTERS),
         owner=_read_owner(file.under(options, "owner")),
+        control_plane_key=_read_control_plane_key(file.under(options, "control_plane_key")),
         keys=file.under(options, "keys").path("keys", folder) or folder / "keys.json",
         pins=_read_pins(file.under(options, "pins"), folder),
         services=services,
         defaults=_read_defaults(file.under(options, "defaults").table("defaults"), services),
         slots=file.under(options, "slots").integer("slots", DEFAULT_SLOTS, 1, MAX_SLOTS),
         prompt_log=_read_prompt_log(file.under(options, "prompt_log").table("prompt_log"), folder),
-        limits=_read_limits(file.under(options, "limits").table("limits")),
+        limits=_read_limits(file.under(options, "limits").table("limits"), services),
     )
     options.finish()
+    if config.control_plane_key is not None and config.owner is None:
+        raise file.error("owner", "is missing: a control plane's grants name the owner of the device")
     return config
 
 
@@ -148,6 +162,19 @@ def _read_relay(table: ConfigTable) -> str:
 
 def _read_owner(table: ConfigTable) -> str | None:
     return read_name(table, "owner", NAME_CHARACTERS) if table.has("owner") else None
+
+
+def _read_control_plane_key(table: ConfigTable) -> bytes | None:
+    text = table.optional_text("control_plane_key")
+    if text is None:
+        return None
+    try:
+        key = decode_base64url(text)
+    except ValueError:
+        key = b""
+    if len(key) != PUBLIC_KEY_BYTES:
+        raise table.error("control_plane_key", "is not 32 bytes in unpadded base64url")
+    return key
 
 
 def _read_services(table: ConfigTable, folder: Path) -> tuple[ServiceConfig, ...]:
@@ -222,7 +249,7 @@ def _read_prompt_log(table: ConfigTable, folder: Path) -> PromptLogConfig:
     return config
 
 
-def _read_limits(table: ConfigTable) -> Limits:
+def _read_limits(table: ConfigTable, services: Sequence[ServiceConfig]) -> Limits:
     own, others = table.table("own"), table.table("others")
     limits = Limits(
         own=_read_run_limits(own, OWN_LIMITS),
@@ -232,6 +259,7 @@ def _read_limits(table: ConfigTable) -> Limits:
         others_payload_characters=others.integer(
             "payload_characters", OTHERS_PAYLOAD_CHARACTERS, 1, _MAX_PAYLOAD_CHARACTERS
         ),
+        ceilings={each.service: each.ceiling for each in services if each.ceiling is not None},
     )
     for read in (own, others, table):
         read.finish()

@@ -81,15 +81,23 @@ class JobDesk:
 
     # -- what the relay says ------------------------------------------------------------
 
-    def granted(self, granted: daemon_plane_pb2.Granted) -> job_pb2.LeaseRef | None:
-        """Take or refuse a grant; returns the lease to acknowledge."""
+    def granted(
+        self, granted: daemon_plane_pb2.Granted, asked_at: float | None = None
+    ) -> job_pb2.LeaseRef | None:
+        """Take or refuse a grant; returns the lease to acknowledge.
+
+        Args:
+            granted: What was granted.
+            asked_at: From when its time counts, by the monotonic clock: the moment at which it was asked
+                for. None for one that was pushed: there is no earlier moment than this.
+        """
         known = self.held.get(granted.lease.id)
         if known is not None:
             return known.lease
-        # It was pushed, so there is no earlier moment to count from than this.
-        deadline = self._clock.monotonic() + seconds_of(granted.lease.remaining)
-        job = HeldJob(granted.stub, granted.lease.id, deadline)
-        decision = self._admission.decide(job.stub)
+        since = self._clock.monotonic() if asked_at is None else asked_at
+        signed = granted.grant if granted.HasField("grant") else None
+        job = HeldJob(granted.stub, granted.lease.id, since + seconds_of(granted.lease.remaining), signed)
+        decision = self._admission.decide(job)
         if decision is Decision.REFUSE:
             self.releases.add(job.lease, _REFUSED)
             return None
@@ -279,8 +287,10 @@ class JobDesk:
         return True
 
     def _decide_again(self, job: HeldJob) -> None:
-        if self._admission.decide(job.stub) is not Decision.ACCEPT:
+        decision = self._admission.decide(job)
+        if decision is Decision.UNKNOWN_SITE:
             logger.warning("job %s is refused: its site %s is not pinned", job.stub.id, job.stub.site)
+        if decision is not Decision.ACCEPT:
             self._give_back(job, _REFUSED)
             return
         job.phase = Phase.WAITING

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from relay_service.client.backends.base import RunLimits
+from relay_service.client.grants import Grant
 from relay_service.client.outcomes import Outcome, SealedOutcome
 from relay_service.client.payloads import Payload
 from relay_service.core.model import Capability
@@ -31,6 +32,8 @@ class HeldJob:
 
     Attributes:
         stub: Its public description.
+        signed: The control plane's grant as it came; None when there was none.
+        grant: What of it was accepted; None while nothing was.
         lease: The lease it is held under.
         deadline: When the lease ends, by this machine's monotonic clock, unless it is renewed.
         phase: How far it has come.
@@ -40,11 +43,22 @@ class HeldJob:
         task: What works on it.
     """
 
-    __slots__ = ("cancel_requested", "cancelled", "deadline", "lease", "phase", "ready", "stub", "task")
+    __slots__ = (
+        *("cancel_requested", "cancelled", "deadline", "grant", "lease", "phase", "ready", "signed"),
+        *("stub", "task"),
+    )
 
-    def __init__(self, stub: job_pb2.JobStub, lease_id: str, deadline: float) -> None:
+    def __init__(
+        self,
+        stub: job_pb2.JobStub,
+        lease_id: str,
+        deadline: float,
+        signed: job_pb2.SignedGrant | None = None,
+    ) -> None:
         """Hold a job that has just been granted."""
         self.stub = stub
+        self.signed = signed
+        self.grant: Grant | None = None
         self.lease = job_pb2.LeaseRef(job_id=stub.id, lease_id=lease_id)
         self.deadline = deadline
         self.phase = Phase.WAITING

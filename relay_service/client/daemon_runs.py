@@ -10,9 +10,11 @@ from relay_service.client.daemon_admission import Admission, Terms
 from relay_service.client.daemon_jobs import Handler, HeldJob, JobContext
 from relay_service.client.envelope import EnvelopeRefused, SealError, open_envelope, seal
 from relay_service.client.keys import Keys
+from relay_service.client.ledger import Ledger, LedgerError
 from relay_service.client.outcomes import (
     CanceledOutcome,
     ErrorOutcome,
+    OkOutcome,
     Outcome,
     RunMetadata,
     SealedOutcome,
@@ -57,6 +59,7 @@ class Runner:
         admission: Admission,
         handlers: Mapping[str, Handler],
         *,
+        ledger: Ledger,
         prompt_log: PromptLog | None,
         clock: Clock,
     ) -> None:
@@ -67,6 +70,7 @@ class Runner:
             pins: The sites; a payload is verified against nothing else.
             admission: The owner's rules.
             handlers: By kind of work.
+            ledger: Where grants and work for others are written down before the work.
             prompt_log: Where a payload is recorded before it is run; None records nothing.
             clock: Times runs.
         """
@@ -74,6 +78,7 @@ class Runner:
         self._pins = pins
         self._admission = admission
         self._handlers = handlers
+        self._ledger = ledger
         self._prompt_log = prompt_log
         self._clock = clock
         self._breaker = Breaker(clock.monotonic)
@@ -95,11 +100,13 @@ class Runner:
             if wait:
                 await self._clock.sleep(wait)
             payload, text_length = self._open(job, message)
-            terms = self._admission.terms(job.stub, text_length)
+            terms = self._admission.terms(job, text_length)
             if terms is None:
                 raise NotRun(daemon_plane_pb2.RELEASE_REASON_REFUSED, "the owner's rules")
+            charged = await self._begin(job, terms)
             self._log(job, payload)
             worked = await self._work(job, payload, terms)
+            await self._settle(charged, terms, worked)
         except asyncio.CancelledError:
             if not job.cancel_requested:
                 raise
@@ -109,6 +116,22 @@ class Runner:
             _forgive_cancellation()
             return self.canceled(job, started)
         return self._seal(job, worked, started)
+
+    async def _begin(self, job: HeldJob, terms: Terms) -> int | None:
+        try:
+            return await self._ledger.begin(job.grant, terms.charge)
+        except ValueError:
+            raise NotRun(daemon_plane_pb2.RELEASE_REASON_REFUSED, "its grant was used before") from None
+        except LedgerError as error:
+            # A grant that is not written down could be used again after a restart.
+            logger.error("the device's ledger cannot be written: %s", error)
+            raise NotRun(daemon_plane_pb2.RELEASE_REASON_BACKEND_DOWN, "no ledger") from None
+
+    async def _settle(self, charged: int | None, terms: Terms, worked: Outcome | SealedOutcome) -> None:
+        outcome = worked.outcome if isinstance(worked, SealedOutcome) else worked
+        if charged is not None and isinstance(outcome, OkOutcome):
+            # Whatever else came of it may have cost all that it was allowed to.
+            await self._ledger.settle(charged, terms.text_length + utf16_length(outcome.text))
 
     def canceled(self, job: HeldJob, started: float | None = None) -> daemon_plane_pb2.CompleteJobRequest:
         """Return the result of a job that the site has withdrawn."""

@@ -47,6 +47,8 @@ class Services:
         defaults: Mapping[str, str],
         environment: Mapping[str, str],
         clock: Clock,
+        *,
+        named_by_grant: bool = False,
     ) -> None:
         """Make their back ends; nothing is connected or started yet.
 
@@ -55,6 +57,8 @@ class Services:
             defaults: For a kind that several can run, the one that does.
             environment: Of this process: API keys, and PATH and LANG of commands.
             clock: Measures runs.
+            named_by_grant: A control plane's grants name the service of each job, so that several of a kind
+                can be offered side by side.
 
         Raises:
             ConfigError: An API key cannot be read.
@@ -62,6 +66,7 @@ class Services:
         self._services = {service.service: service for service in services}
         self._defaults = defaults
         self._clock = clock
+        self._named_by_grant = named_by_grant
         self._backends = {
             name: open_backend(each, environment, clock) for name, each in self._services.items()
         }
@@ -72,18 +77,18 @@ class Services:
         return dict(zip(self._backends, answers, strict=True))
 
     def offer(self, health: Mapping[str, bool]) -> Offer:
-        """Return what can be advertised: one healthy service a kind, none where the owner has to choose."""
+        """Return what can be advertised: what is healthy, but nothing where the owner has to choose first."""
         matrix: list[Capability] = []
         withheld: list[WithheldKind] = []
         for kind in sorted({kind for service in self._services.values() for kind in service.kinds}):
-            chosen = self._defaults.get(kind)
+            chosen = None if self._named_by_grant else self._defaults.get(kind)
             able = [
                 service
                 for service in self._services.values()
                 if kind in service.kinds and health.get(service.service) and chosen in (None, service.service)
             ]
-            if len(able) == 1:
-                matrix.append(self._row(kind, able[0]))
+            if len(able) == 1 or self._named_by_grant:
+                matrix.extend(self._row(kind, service) for service in able)
             elif able:
                 claimants = tuple((service.service, Audience(service.offer_scope)) for service in able)
                 withheld.append(WithheldKind(kind, claimants))

@@ -7,7 +7,7 @@ from typing import Any, Final
 from relay_service.client.daemon_desk import JobDesk
 from relay_service.client.daemon_renewals import Renewals, parts_of
 from relay_service.client.errors import RelayError
-from relay_service.client.software import CLIENT_NAME, PROTOCOL_VERSION, client_version, heed_welcome
+from relay_service.client.software import CLIENT_NAME, PROTOCOL_VERSION, client_version
 from relay_service.client.wire import AUDIENCES, capability_to_proto
 from relay_service.core.model import Capability, WithheldKind
 from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
@@ -41,6 +41,7 @@ class DaemonSession:
         *,
         free_slots: Callable[[], int],
         clock: Clock,
+        on_welcome: Callable[[session_pb2.Welcome], None],
         on_refused: Callable[[RelayError], None],
     ) -> None:
         """Prepare; `serve` says whom to tell.
@@ -52,6 +53,7 @@ class DaemonSession:
             withheld: Kinds that it holds back.
             free_slots: Returns how many more jobs it would take.
             clock: Its monotonic half counts leases.
+            on_welcome: Told of what the relay says first on every stream.
             on_refused: There will be no stream any more.
         """
         self._runner_id = runner_id
@@ -60,6 +62,7 @@ class DaemonSession:
         self._withheld = withheld
         self._free_slots = free_slots
         self._clock = clock
+        self._on_welcome = on_welcome
         self._on_refused = on_refused
         self._desk: JobDesk | None = None
         self._renewals: Renewals | None = None
@@ -120,7 +123,7 @@ class DaemonSession:
     # -- what the relay says ------------------------------------------------------------
 
     def opened(self, stream: ClientStream) -> None:
-        heed_welcome(stream.welcome, self._clock.now_ms())
+        self._on_welcome(stream.welcome)
         self._stream = stream
         self._grants = 0
         self._send_inventory(stream, self._rest_of_inventory)

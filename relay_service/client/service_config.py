@@ -16,6 +16,7 @@ OfferScope = Literal["private", "team"]
 NAME_CHARACTERS = 128
 MODEL_CHARACTERS = 256
 MAX_TOKENS = 1_000_000
+MAX_CEILING = 1_000_000_000
 
 _BACKENDS = HTTP_IDS | SUBSCRIPTION_IDS | {"command"}
 _SCOPES = frozenset({"private", "team"})
@@ -66,7 +67,9 @@ class ServiceConfig:
         model: The model, which nothing but this configuration chooses.
         offer_scope: `team` offers it to the people of the owner's rosters too.
         endpoint: How it is reached.
-        cost: What a run costs; anything but `free` is private.
+        cost: What a run costs; it cannot be configured.
+        ceiling: For a metered service that is offered to the team: what other people's work may use of it
+            within any 24 hours, in characters of prompts and answers together. None for every other one.
     """
 
     service: str
@@ -76,6 +79,7 @@ class ServiceConfig:
     offer_scope: OfferScope
     endpoint: HttpEndpoint | FixedCommand
     cost: Cost
+    ceiling: int | None = None
 
 
 def read_service(table: ConfigTable, folder: Path) -> ServiceConfig:
@@ -98,14 +102,16 @@ def read_service(table: ConfigTable, folder: Path) -> ServiceConfig:
         endpoint = _read_command(table)
         backend_id = _command_id(table, backend, endpoint.argv[0])
         cost = "subscription" if backend_id in SUBSCRIPTION_IDS else "free"
+    scope, ceiling = _read_sharing(table, cost)
     service = ServiceConfig(
         service=read_name(table, "service", NAME_CHARACTERS),
         kinds=_read_kinds(table),
         backend_id=backend_id,
         model=read_name(table, "model", MODEL_CHARACTERS),
-        offer_scope=_read_scope(table, cost),
+        offer_scope=scope,
         endpoint=endpoint,
         cost=cost,
+        ceiling=ceiling,
     )
     table.finish()
     return service
@@ -170,8 +176,19 @@ def _read_kinds(table: ConfigTable) -> tuple[str, ...]:
     return kinds
 
 
-def _read_scope(table: ConfigTable, cost: Cost) -> OfferScope:
+def _read_sharing(table: ConfigTable, cost: Cost) -> tuple[OfferScope, int | None]:
+    """Return for whom the service is, and the ceiling on what others may spend."""
     scope = cast("OfferScope", table.choice("offer_scope", _SCOPES, default="private"))
-    if scope == "team" and cost != "free":
-        raise table.error("offer_scope", f"this back end is {cost}: what costs money is private")
-    return scope
+    acknowledged = table.flag("acknowledge_cost", default=False)
+    ceiling = table.integer("ceiling_characters_per_day", 0, 1, MAX_CEILING) or None
+    if scope == "private" or cost == "free":
+        return scope, None
+    if cost == "subscription":
+        raise table.error("offer_scope", "this back end is a subscription, which is its owner's alone")
+    if not acknowledged or ceiling is None:
+        raise table.error(
+            "offer_scope",
+            "this back end is metered: what others ask of it costs you money; to share it nevertheless, set"
+            " acknowledge_cost = true and ceiling_characters_per_day",
+        )
+    return scope, ceiling

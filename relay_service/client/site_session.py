@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from relay_service.client.errors import RelayError
-from relay_service.client.software import CLIENT_NAME, PROTOCOL_VERSION, client_version, heed_welcome
+from relay_service.client.relay_time import RelayTime
+from relay_service.client.software import CLIENT_NAME, PROTOCOL_VERSION, UpdateOffer, client_version
 from sealwork.relay.v1 import site_plane_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.clocks import Clock
@@ -49,7 +50,8 @@ class SiteSession:
             on_refused: There will be no stream any more.
             clock: Compared with the relay's.
         """
-        self._clock = clock
+        self._time = RelayTime(clock)
+        self._update = UpdateOffer()
         self._site_id = site_id
         self._process_id = process_id
         self._on_notice = on_notice
@@ -74,7 +76,8 @@ class SiteSession:
         return Hello(hello.SerializeToString(), self._window)
 
     def opened(self, stream: ClientStream) -> None:
-        heed_welcome(stream.welcome, self._clock.now_ms())
+        self._time.heed(stream.welcome)
+        self._update.heed(stream.welcome)
         self._stream = stream
         self._received = 0
         self._offered = self._window

@@ -1,18 +1,16 @@
-"""What this client calls itself, and what it makes of the relay's word on clocks and versions."""
+"""What this client calls itself, and what it makes of the relay's word on versions."""
 
 import logging
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from relay_service.client.wire import milliseconds_of
 from sealwork.session.v1 import session_pb2
 
 CLIENT_NAME: Final = "sealwork-python"
 PROTOCOL_VERSION: Final = 1
 
 logger = logging.getLogger("sealwork.client")
-
-_SKEW_MS: Final = 30_000
 
 
 def client_version() -> str:
@@ -23,13 +21,27 @@ def client_version() -> str:
         return "0"
 
 
-def heed_welcome(welcome: session_pb2.Welcome, now_ms: int) -> None:
-    """Tell the owner when this machine's clock is far off, and when another version is offered.
+class UpdateOffer:
+    """Another version that the relay's operator offers. No version is moved to by itself."""
 
-    Nothing is decided by either: leases are counted by spans, and no version is moved to by itself.
-    """
-    skew_ms = now_ms - milliseconds_of(welcome.server_time)
-    if welcome.HasField("server_time") and abs(skew_ms) > _SKEW_MS:
-        logger.warning("this machine's clock is %.0f s off the relay's; set it", skew_ms / 1000)
-    if welcome.offered_version and welcome.offered_version != client_version():
-        logger.info("the relay's operator offers version %s", welcome.offered_version)
+    def __init__(self, on_change: Callable[[str], None] | None = None) -> None:
+        """Start without an offer.
+
+        Args:
+            on_change: Told of every new offer; of an empty text when there is none any more.
+        """
+        self._on_change = on_change
+        self._offered: str | None = None
+
+    def heed(self, welcome: session_pb2.Welcome) -> None:
+        """Tell the owner, once for each version that is offered."""
+        offered = welcome.offered_version
+        if offered == client_version():
+            offered = ""
+        if offered == self._offered:
+            return
+        self._offered = offered
+        if offered:
+            logger.warning("the relay's operator offers version %s; this is %s", offered, client_version())
+        if self._on_change is not None:
+            self._on_change(offered)

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from relay_service.client import Daemon
+from relay_service.client.daemon_config import Limits
 from relay_service.client.daemon_jobs import JobContext
 from relay_service.client.envelope import open_envelope, seal
 from relay_service.client.keys import Keys
@@ -146,6 +147,7 @@ async def played_relay(
     limits: dict[str, Any] | None = None,
     verdicts: list[job_pb2.LeaseVerdict] | None = None,
     clock: ManualClock | None = None,
+    run_limits: Limits | None = None,
     **options: Any,
 ) -> AsyncIterator[PlayedRelay]:
     work = work or Work()
@@ -161,6 +163,7 @@ async def played_relay(
                 "matrix": matrix,
                 "handlers": {"llm.generate": work},
                 "owner": "alice",
+                "limits": run_limits,
                 "clock": clock,
                 "random": Random(3),
                 **options,
@@ -205,12 +208,14 @@ def granted(
     audience: Any = job_pb2.AUDIENCE_TEAM,
     size_class: Any = job_pb2.SIZE_CLASS_SMALL,
     deadline_at_ms: int = START_MS + 900_000,
+    grant: job_pb2.SignedGrant | None = None,
 ) -> daemon_plane_pb2.Granted:
     stub = job_pb2.JobStub(
         id=job_id, kind=kind, owner=owner, site=site.key_id, audience=audience, size_class=size_class
     )
     stub.deadline_time.FromMilliseconds(deadline_at_ms)
-    return daemon_plane_pb2.Granted(stub=stub, lease=job_pb2.Lease(id=lease, remaining=duration(seconds)))
+    held = job_pb2.Lease(id=lease, remaining=duration(seconds))
+    return daemon_plane_pb2.Granted(stub=stub, lease=held, grant=grant)
 
 
 def payload(

@@ -49,6 +49,7 @@ def test_the_least_that_must_be_said(tmp_path: Path) -> None:
         relay="127.0.0.1:7443",
         runner_id="box",
         owner=None,
+        control_plane_key=None,
         keys=tmp_path / "keys.json",
         pins={},
         services=(),
@@ -71,6 +72,8 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
         f"""
         relay = "[::1]:7443"
         runner_id = "box"
+        owner = "alice"
+        control_plane_key = "bnoc3Smwt4_ROvTFWY_v9O8qlxZuPKby5Pv8zYBQW_E"
         keys = "/secure/keys.json"
         slots = 32
         [pins.{SITE_ID}]
@@ -116,6 +119,10 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     assert config.defaults == {"llm.generate": "script"}
     assert config.prompt_log == PromptLogConfig(tmp_path / "logs/prompts", max_bytes=1000, keep=0)
     assert config.limits == Limits(RunLimits(1, 2), RunLimits(3, 4), 5, 6, 7)
+    assert config.owner == "alice"
+    assert config.control_plane_key == bytes.fromhex(
+        "6e7a1cdd29b0b78fd13af4c5598feff4ef2a97166e3ca6f2e4fbfccd80505bf1"
+    )
     assert config.services == (
         ServiceConfig(
             service="gpu",
@@ -164,6 +171,30 @@ def test_options_alone_are_enough() -> None:
 
     assert config.relay == "unix:/run/relay.sock"
     assert config.keys == Path.home() / ".sealwork/keys.json"
+
+
+def test_the_ceilings_of_services_bound_what_others_may_use(tmp_path: Path) -> None:
+    paid = """
+        [[services]]
+        service = "paid"
+        backend = "openai"
+        base_url = "https://model.test"
+        model = "m"
+        offer_scope = "team"
+        acknowledge_cost = true
+        ceiling_characters_per_day = 50000
+        """
+
+    assert load(tmp_path, MINIMAL + HTTP + paid).limits.ceilings == {"paid": 50_000}
+
+
+def test_a_control_plane_key_is_checked(tmp_path: Path) -> None:
+    for text in ("bnoc", "b" * 44, "b" * 43 + "="):
+        message = error_of(tmp_path, MINIMAL + f'control_plane_key = "{text}"')
+        assert message == "control_plane_key: is not 32 bytes in unpadded base64url"
+    key = "bnoc3Smwt4_ROvTFWY_v9O8qlxZuPKby5Pv8zYBQW_E"
+    alone = error_of(tmp_path, MINIMAL + f'control_plane_key = "{key}"')
+    assert alone.startswith("owner: is missing: ")
 
 
 def test_an_option_at_fault_is_named_as_one(tmp_path: Path) -> None:

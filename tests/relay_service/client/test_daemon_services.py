@@ -66,6 +66,13 @@ def test_the_owners_choice_is_offered_and_no_other_in_its_place() -> None:
     assert chosen.offer({"desk": True, "tool": False}) == Offer((CHAT_ROW,), ())
 
 
+def test_where_grants_name_the_service_all_healthy_ones_are_offered() -> None:
+    named = Services((CHAT, COMMAND), {"llm.generate": "tool"}, {}, ManualClock(), named_by_grant=True)
+
+    assert named.offer({"desk": True, "tool": True}) == Offer((CHAT_ROW, GENERATE_ROW, TOOL_ROW), ())
+    assert named.offer({"desk": False, "tool": True}) == Offer((TOOL_ROW,), ())
+
+
 class StubBackend:
     """A back end that ends as it is told."""
 

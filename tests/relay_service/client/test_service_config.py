@@ -101,8 +101,28 @@ def test_what_costs_money_is_private(lines: list[str], backend_id: str, cost: st
     assert (service.backend_id, service.cost, service.offer_scope) == (backend_id, cost, "private")
 
     shared = [*lines, "offer_scope = 'team'"]
+    sure = [*shared, "acknowledge_cost = true", "ceiling_characters_per_day = 1000"]
     if cost == "free":
         assert service_of(*shared).offer_scope == "team"
+    elif cost == "subscription":
+        expected = "offer_scope: this back end is a subscription, which is its owner's alone"
+        assert error_of(*shared) == error_of(*sure) == expected
     else:
-        expected = f"offer_scope: this back end is {cost}: what costs money is private"
-        assert error_of(*shared) == expected
+        for half in (shared, sure[:-1], [*shared, sure[-1]]):
+            assert error_of(*half).startswith("offer_scope: this back end is metered: ")
+        service = service_of(*sure)
+        assert (service.cost, service.offer_scope, service.ceiling) == ("metered", "team", 1000)
+
+
+def test_a_ceiling_belongs_to_what_is_shared_and_costs_money() -> None:
+    lines = ["acknowledge_cost = true", "ceiling_characters_per_day = 1000"]
+
+    assert service_of("backend = 'openai'", "base_url = 'https://x.test'", *lines).ceiling is None
+    assert service_of("backend = 'ollama'", "offer_scope = 'team'", *lines).ceiling is None
+
+
+@pytest.mark.parametrize("word", ["cost = 'free'", "backend_class = 'process'", "metered = false"])
+def test_what_a_back_end_costs_cannot_be_configured(word: str) -> None:
+    message = error_of("backend = 'openai'", "base_url = 'https://x.test'", word)
+
+    assert message.startswith(f"{word.split(maxsplit=1)[0]}: unknown key")
