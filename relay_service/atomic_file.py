@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _NEW_MODE = 0o600
@@ -14,6 +14,19 @@ def replace_file(path: Path, content: bytes) -> None:
     """Put new content in the place of a file, with the mode and, as far as allowed, the owner that it has.
 
     A symbolic link stays, and the file that it names is replaced.
+
+    Raises:
+        OSError: There is no such file, or its folder cannot be written to.
+    """
+    with replacement(path, content) as put:
+        put()
+
+
+@contextlib.contextmanager
+def replacement(path: Path, content: bytes) -> Iterator[Callable[[], None]]:
+    """Have new content ready on the disk, so that putting it in the place of the file hardly can fail.
+
+    What the block is given puts it there; a block that ends without that leaves the old file as it is.
 
     Raises:
         OSError: There is no such file, or its folder cannot be written to.
@@ -28,8 +41,12 @@ def replace_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(PermissionError):
             os.chown(temporary, status.st_uid, -1)
         temporary.chmod(status.st_mode & 0o777)
-        temporary.replace(target)
-    _flush_folder(target.parent)
+
+        def put() -> None:
+            temporary.replace(target)
+            _flush_folder(target.parent)
+
+        yield put
 
 
 def create_file(path: Path, content: bytes) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from relay_service.core.projection import Projection
+from relay_service.projection_audit import AuditTrail
 from relay_service.projection_file import ProjectionError, parse_projection, read_projection_file
 from service_common.clocks import Clock
 from service_common.metrics import Metrics
@@ -27,11 +28,13 @@ class ProjectionSource:
     Attributes:
         current: The projection in force. It is replaced as a whole.
         problem: What is wrong with the newest that was offered, in one line; None when it is in force.
+        lock: Held by whoever changes what is in force and awaits something meanwhile.
     """
 
     def __init__(self, projection: Projection | None = None, *, metrics: Metrics | None = None) -> None:
         self.current = projection or Projection()
         self.problem: str | None = None
+        self.lock = asyncio.Lock()
         self._listeners: list[ProjectionListener] = []
         declare = metrics or Metrics()
         self._broken_gauge = declare.gauge(
@@ -85,6 +88,13 @@ class FileProjection(ProjectionSource):
 
     A file that is broken, half-written or gone leaves the last good projection in force. What `replace` puts
     in force stands until the file changes; it is not written to the file.
+
+    Attributes:
+        path: The file.
+        trail: Its changes so far.
+        edited: Whether somebody edited the file since a relay last wrote or accepted it, as found at the
+            start; None without a trail to tell.
+        accept: What puts an edit of the file in force, the lock held.
     """
 
     def __init__(self, path: Path, clock: Clock, *, metrics: Metrics | None = None) -> None:
@@ -94,13 +104,22 @@ class FileProjection(ProjectionSource):
             ProjectionError: There is no usable projection to begin with.
         """
         super().__init__(metrics=metrics)
-        self._path = path
+        self.path = path
+        self.trail = AuditTrail(path, clock)
+        self.accept: Callable[[Projection, bytes], Awaitable[None]] = self._accept
         self._clock = clock
         self._stamp = _stamp_of(path)
         self._settled = False
-        content, self._good = _read(path)
+        content, self.good = read_with_digest(path)
         self._bad: bytes | None = None
-        self.replace(parse_projection(content, str(path)))
+        projection = parse_projection(content, str(path))
+        entry = self.trail.last()
+        self.edited = None if entry is None else not entry.knows(self.good.hex())
+        if entry is not None:
+            # A revision never stands for two contents, over a restart neither.
+            floor = entry.revision + (1 if self.edited else 0 if entry.sha256 == self.good.hex() else -1)
+            projection = replace(projection, revision=max(projection.revision, floor))
+        self.replace(projection)
 
     async def watch(self) -> None:
         """Follow the file until cancelled, looking at it twice a second."""
@@ -113,7 +132,12 @@ class FileProjection(ProjectionSource):
 
     async def poll(self) -> None:
         """Look at the file, and put what it holds in force if that is new and sound."""
-        stamp = _stamp_of(self._path)
+        async with self.lock:
+            await self.look()
+
+    async def look(self) -> None:
+        """Do what `poll` does, for one who holds the lock."""
+        stamp = _stamp_of(self.path)
         if self._settled and stamp == self._stamp:
             return
         # A file system's clock ticks in milliseconds or worse, so a second write within one tick of the one
@@ -122,36 +146,42 @@ class FileProjection(ProjectionSource):
         self._stamp = stamp
         try:
             # Off the loop, as everything that takes long for a large file: heartbeats are waiting there.
-            content, digest = await asyncio.to_thread(_read, self._path)
+            content, digest = await asyncio.to_thread(read_with_digest, self.path)
         except ProjectionError as error:
             # What keeps a file from being read, too many open files for one, can end without a trace on it.
             self._settled = False
             self._reject(str(error).encode(), error)
             return
-        if digest == self._good:
+        if digest == self.good:
             self._mark_sound()
         elif digest != self._bad:
             await self._judge(content, digest)
 
     async def _judge(self, content: bytes, digest: bytes) -> None:
-        source = str(self._path)
+        source = str(self.path)
         try:
             projection = await asyncio.to_thread(parse_projection, content, source, self.current)
         except ProjectionError as error:
             self._reject(digest, error)
             return
-        self._good = digest
         self._mark_sound()
-        # Another spelling of the same decisions is no change.
-        if _content(projection) != _content(self.current) or projection.revision > self.current.revision:
-            self.replace(projection)
+        before = self.current
+        # If this fails, it is tried again, although the file stays as it is.
+        self._settled = False
+        await self.accept(projection, digest)
+        self.good = digest
+        if self.current is not before:
             _log.info("projection_replaced", path=source, revision=self.current.revision)
+
+    async def _accept(self, projection: Projection, _digest: bytes) -> None:
+        if is_news(projection, self.current):
+            self.replace(projection)
 
     def _mark_sound(self) -> None:
         if self.broken:
             self._bad = None
             self._mark_broken(None)
-            _log.info("projection_mended", path=str(self._path))
+            _log.info("projection_mended", path=str(self.path))
 
     def _reject(self, digest: bytes, error: ProjectionError) -> None:
         self._mark_broken(error.summary)
@@ -160,14 +190,29 @@ class FileProjection(ProjectionSource):
             self._bad = digest
             _log.error(
                 "projection_broken",
-                path=str(self._path),
+                path=str(self.path),
                 problem=error.summary,
                 problems=error.total,
                 revision=self.current.revision,
             )
 
 
-def _read(path: Path) -> tuple[bytes, bytes]:
+def same_decisions(one: Projection, other: Projection) -> bool:
+    """Tell whether two projections differ in nothing but their revision."""
+    return _content(one) == _content(other)
+
+
+def is_news(projection: Projection, current: Projection) -> bool:
+    """Tell whether a file with this says anything; another spelling of the same decisions does not."""
+    return not same_decisions(projection, current) or projection.revision > current.revision
+
+
+def read_with_digest(path: Path) -> tuple[bytes, bytes]:
+    """Return what is in the file, and its SHA-256.
+
+    Raises:
+        ProjectionError: It cannot be read.
+    """
     content = read_projection_file(path)
     return content, hashlib.sha256(content).digest()
 

@@ -121,9 +121,7 @@ def parse_projection(document: bytes | str, source: str, trusted: Projection | N
         value = parse_json(text)
     except JsonError as error:
         raise ProjectionError((Problem(source, error.line, "", str(error)),)) from None
-    findings = Findings(_identities_of(trusted))
-    projection = _read(FieldReader(value, (), _KEYS, findings))
-    check_projection(projection, findings)
+    projection, findings = read_projection(value, trusted)
     if findings.all:
         lines = JsonLines(text)
         shown = findings.all[:SHOWN_PROBLEMS]
@@ -132,9 +130,26 @@ def parse_projection(document: bytes | str, source: str, trusted: Projection | N
     return projection
 
 
+def read_projection(value: object, trusted: Projection | None = None) -> tuple[Projection, Findings]:
+    """Read and check a projection that is a value already, of the objects that `parse_json` makes.
+
+    Returns:
+        The projection, and everything that is wrong with it; with anything, it cannot be used.
+    """
+    findings = Findings(_identities_of(trusted))
+    projection = _read(FieldReader(value, (), _KEYS, findings))
+    check_projection(projection, findings)
+    return projection, findings
+
+
 def format_projection(projection: Projection) -> str:
     """Return the JSON text of a projection, for people to read and edit."""
-    document = {
+    return json.dumps(projection_to_json(projection), indent=2, ensure_ascii=False) + "\n"
+
+
+def projection_to_json(projection: Projection) -> dict[str, object]:
+    """Return the JSON object of a projection."""
+    return {
         "revision": projection.revision,
         "sites": [_site_to_json(site) for site in projection.sites],
         "consents": [
@@ -148,7 +163,6 @@ def format_projection(projection: Projection) -> str:
         ],
         "revoked": [{"owner": owner, "siteId": site_id} for owner, site_id in projection.revoked],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _read(fields: FieldReader) -> Projection:

@@ -162,7 +162,7 @@ class TestProjectionEdits:
             ),
             (
                 ("consent", "--owner", "alice", "--site-id", "demo"),
-                "no site has the id demo (registered: none yet); add it with add-site",
+                "no site has the id demo (registered: none yet); add it first",
             ),
             (("revoke-device", "--runner-id", "r"), "no device has the runner id r"),
         ],

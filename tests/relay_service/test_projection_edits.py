@@ -41,8 +41,9 @@ def test_a_site_is_added_after_the_others() -> None:
 def test_a_site_that_is_there() -> None:
     assert add_site(CURRENT, "demo", PublicIdentity.from_json(SITE2)).projection == CURRENT
     assert refused(add_site, "demo", NEW) == (
-        "site demo is registered with another key, BYOLLM-J519-3K89-KJN3-R4FM-K64Y-4Q38; for a new key, "
-        "edit the file: put the old key and its signed succession under succeeds, and the new key under site"
+        "site demo is registered with another key, BYOLLM-J519-3K89-KJN3-R4FM-K64Y-4Q38; for a new key, use "
+        "relay-service sites rotate, or edit the file: put the old key and its signed succession under "
+        "succeeds, and the new key under site"
     )
 
 
@@ -92,11 +93,11 @@ def test_a_consent_is_given() -> None:
 
 def test_a_consent_that_stands() -> None:
     assert grant_consent(CURRENT, "alice", "demo").projection == CURRENT
-    assert refused(grant_consent, "bob", "demo") == "bob has consented to demo and paused it: use --resume"
+    assert refused(grant_consent, "bob", "demo") == "bob has consented to demo and paused it: resume it"
 
 
 def test_a_consent_to_an_unknown_site() -> None:
-    expected = "no site has the id blog (registered: demo, wiki); add it with add-site"
+    expected = "no site has the id blog (registered: demo, wiki); add it first"
     assert refused(grant_consent, "alice", "blog") == expected
     assert refused(pause_consent, "alice", "blog", paused=True) == expected
 
@@ -112,7 +113,7 @@ def test_pausing_and_resuming() -> None:
 
 
 def test_a_consent_that_does_not_stand_cannot_be_paused() -> None:
-    expected = "alice does not consent to wiki: grant it first, without --pause or --resume"
+    expected = "alice does not consent to wiki: give the consent first"
     assert refused(pause_consent, "alice", "wiki", paused=True) == expected
 
 
