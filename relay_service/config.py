@@ -19,6 +19,7 @@ PREFIX: Final = "RELAY_"
 
 _VERSION: Final = re.compile(r"v?\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
 _INSTANCE: Final = re.compile(r"[!-~]{0,128}")
+_WEB_PAGE: Final = re.compile(r"https?://[!-~]{1,2000}")
 _UNITS: Final = {"_ms": "milliseconds", "_seconds": "seconds"}
 # Kubernetes gives every container variables about each service of its namespace. For a service that is
 # called "relay" or "relay-admin" they have our prefix, and nobody has set them.
@@ -83,6 +84,20 @@ class RelaySettings(BaseSettings):
     max_sessions_per_site: Annotated[int, Field(ge=1, le=1_024)] = Field(
         16, description="Streams that one site may have open."
     )
+    pairing: bool = Field(
+        True, description="Let devices pair by a code that the operator approves; --no-pairing turns it off."
+    )
+    verification_url: str = Field(
+        "",
+        description="Page where a person approves a pairing; without it devices name the operator's command.",
+    )
+    control_plane_key: Path | None = Field(
+        None,
+        description="Public key that signs grants, told to devices on approval: an identity, or base64url.",
+    )
+    pairing_starts_per_minute: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        10, description="Pairings that one address may start; behind a proxy all devices are one address."
+    )
     wanted_daemons: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1_000,
         description="Devices to have room for; too low a limit of open files is warned of.",
@@ -117,6 +132,13 @@ class RelaySettings(BaseSettings):
     def _version(cls, value: str) -> str:
         if value and not _VERSION.fullmatch(value):
             raise ValueError(f"{value!r} is not a version such as 1.4.0")
+        return value
+
+    @field_validator("verification_url")
+    @classmethod
+    def _web_page(cls, value: str) -> str:
+        if value and not _WEB_PAGE.fullmatch(value):
+            raise ValueError("must begin with https:// or http:// and have no spaces")
         return value
 
     @field_validator("server_instance")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from relay_service.core.identity import PublicIdentity
+from relay_service.core.identity import PUBLIC_KEY_BYTES, PublicIdentity, decode_base64url
 from relay_service.projection_fields import Findings, read_identity, show_path
 from relay_service.projection_json import JsonError, JsonObject, parse_json
 
@@ -19,12 +19,33 @@ def load_identity(path: Path) -> PublicIdentity:
     Raises:
         IdentityFileError: It is not one, in words that tell which field is wrong.
     """
+    return parse_identity(_read(path), str(path))
+
+
+def load_public_key(path: Path) -> bytes:
+    """Read an Ed25519 public key, 32 bytes: base64url text alone, or the identity key of a public identity.
+
+    Raises:
+        IdentityFileError: It is neither.
+    """
+    content = _read(path)
+    if content.lstrip().startswith(b"{"):
+        return parse_identity(content, str(path)).identity
+    try:
+        key = decode_base64url(content.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != PUBLIC_KEY_BYTES:
+        raise IdentityFileError(f"{path}: is neither a public identity nor 32 bytes as base64url")
+    return key
+
+
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(MAXIMUM_BYTES)
+            return file.read(MAXIMUM_BYTES)
     except OSError as error:
         raise IdentityFileError(f"{path}: cannot be read: {error.strerror}") from None
-    return parse_identity(content, str(path))
 
 
 def parse_identity(content: bytes, source: str) -> PublicIdentity:

@@ -23,6 +23,9 @@ _METAVARS = {
     "offered_version": "VERSION",
     "max_sessions_per_site": "NUMBER",
     "wanted_daemons": "NUMBER",
+    "verification_url": "URL",
+    "control_plane_key": "FILE",
+    "pairing_starts_per_minute": "NUMBER",
 }
 
 

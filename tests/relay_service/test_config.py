@@ -49,6 +49,10 @@ def test_defaults() -> None:
         "RELAY_LOG_FORMAT": "auto",
         "RELAY_LOG_LEVEL": "info",
         "RELAY_MAX_SESSIONS_PER_SITE": "16",
+        "RELAY_PAIRING": "true",
+        "RELAY_VERIFICATION_URL": "",
+        "RELAY_CONTROL_PLANE_KEY": "",
+        "RELAY_PAIRING_STARTS_PER_MINUTE": "10",
         "RELAY_WANTED_DAEMONS": "1000",
     }
     assert settings.projection is None
@@ -211,3 +215,15 @@ def test_a_relay_behind_a_mesh() -> None:
     settings = RelaySettings(behind_mesh=True, listen="0.0.0.0:7433", projection=Path("p.json"))
 
     assert settings.listen == "0.0.0.0:7433"
+
+
+@pytest.mark.parametrize("page", ["relay.example/pair", "ftp://relay.example", "https://", "https://a b"])
+def test_a_page_to_approve_on_is_one_of_the_web(page: str) -> None:
+    (fault,) = faults(dev=True, verification_url=page)
+    assert (
+        fault == "--verification-url: must begin with https:// or http:// and have no spaces"
+    )
+
+
+def test_a_page_to_approve_on() -> None:
+    assert load_settings({"dev": True, "verification_url": "https://relay.example/pair"}).verification_url
