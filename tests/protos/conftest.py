@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.protos.described_protocol import Protocol, compiled
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SERVICE = """\
@@ -62,6 +64,12 @@ enum ErrorReason {
 """
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def protocol(tmp_path_factory: pytest.TempPathFactory) -> Protocol:
+    """All packages of ours as they are in the sources, compiled once."""
+    return compiled(tmp_path_factory.mktemp("protocol") / "all.binpb")
 
 
 @pytest.fixture
