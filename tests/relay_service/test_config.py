@@ -220,9 +220,7 @@ def test_a_relay_behind_a_mesh() -> None:
 @pytest.mark.parametrize("page", ["relay.example/pair", "ftp://relay.example", "https://", "https://a b"])
 def test_a_page_to_approve_on_is_one_of_the_web(page: str) -> None:
     (fault,) = faults(dev=True, verification_url=page)
-    assert (
-        fault == "--verification-url: must begin with https:// or http:// and have no spaces"
-    )
+    assert fault == "--verification-url: must begin with https:// or http:// and have no spaces"
 
 
 def test_a_page_to_approve_on() -> None:
