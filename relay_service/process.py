@@ -7,10 +7,13 @@ import structlog
 
 from relay_service.config import RelaySettings
 from relay_service.core.identity import PublicIdentity
-from relay_service.identity_file import IdentityFileError, load_identity
+from relay_service.identity_file import IdentityFileError, load_identity, load_public_key
+from relay_service.pairing import PairingSettings
 from relay_service.projection import FileProjection, ProjectionSource
 from relay_service.projection_exchange import ProjectionExchange
+from relay_service.projection_keeper import ProjectionKeeper
 from relay_service.server import RelayServer, ServerOptions
+from relay_service.store_forms import MEMORY
 from relay_service.stores import open_store
 from service_common.background import Background
 from service_common.clocks import Clock, SystemClock
@@ -27,6 +30,7 @@ _log = structlog.get_logger(__name__)
 
 # Ids and numbers; never an envelope, a stub's purpose or anything a caller can write at length.
 RELAY_LOG_KEYS = LOG_KEYS | {
+    "actor",
     "expiries",
     "instance",
     "leases",
@@ -71,12 +75,14 @@ async def _serve(settings: RelaySettings) -> None:
     source, file_projection = _projection(settings, clock, metrics)
     gap = Gap()
     async with open_store(settings.store, clock, metrics, gap.note) as store:
-        server = RelayServer(store, source, _options(settings), clock=clock, metrics=metrics)
         background = Background()
         exchange = ProjectionExchange(store, source, background)
-        gap.tell = [server.relay.dispatch.note_gap, exchange.missed]
+        keeper = ProjectionKeeper(source, exchange, forgetful=_is_forgetful(settings))
+        options = _options(settings)
+        server = RelayServer(store, source, options, clock=clock, metrics=metrics, keeper=keeper)
+        gap.tell = [server.relay.dispatch.note_gap, exchange.missed, server.pairing.recheck]
         try:
-            await exchange.begin(has_file=file_projection is not None)
+            await keeper.begin()
             if file_projection is not None:
                 background.run(file_projection.watch())
             await _serve_until_drained(settings, server, metrics)
@@ -120,6 +126,11 @@ def _projection(
     return source, source
 
 
+def _is_forgetful(settings: RelaySettings) -> bool:
+    """Whether the operator's decisions live in this process alone."""
+    return settings.projection is None and settings.store == MEMORY
+
+
 def _options(settings: RelaySettings) -> ServerOptions:
     return ServerOptions(
         listeners=_listeners(settings, [settings.listen]),
@@ -131,6 +142,20 @@ def _options(settings: RelaySettings) -> ServerOptions:
         sessions_per_site=settings.max_sessions_per_site,
         grace_ms=round(settings.drain_grace_seconds * 1000),
         admin_listener=next(iter(_listeners(settings, [settings.admin_listen])), None),
+        pairing=_pairing(settings),
+    )
+
+
+def _pairing(settings: RelaySettings) -> PairingSettings:
+    try:
+        key = None if settings.control_plane_key is None else load_public_key(settings.control_plane_key)
+    except IdentityFileError as error:
+        raise SettingsError(f"--control-plane-key: {error}") from None
+    return PairingSettings(
+        offered=settings.pairing,
+        verification_url=settings.verification_url,
+        control_plane_key=key,
+        starts_per_minute=settings.pairing_starts_per_minute,
     )
 
 

@@ -10,12 +10,16 @@ import grpc.aio
 
 from relay_service.core.identity import PublicIdentity
 from relay_service.key_directory import ProjectionKeys
-from relay_service.planes import admin_plane, daemon_plane, site_plane
+from relay_service.pairing import PairingDesk, PairingSettings
+from relay_service.planes import admin_plane, control_plane, daemon_plane, site_plane
 from relay_service.planes.admin_plane import AdminPlane
+from relay_service.planes.control_plane import ControlPlane
 from relay_service.planes.daemon_plane import DaemonPlane
+from relay_service.planes.pairing_calls import PairingCalls
 from relay_service.planes.site_plane import SitePlane
-from relay_service.planes.unserved import UnservedControlPlane
 from relay_service.projection import ProjectionSource
+from relay_service.projection_exchange import ProjectionExchange
+from relay_service.projection_keeper import ProjectionKeeper
 from relay_service.relay import Relay
 from relay_service.relay_metrics import RelayMetrics
 from relay_service.store.base import RoutingStore
@@ -49,8 +53,7 @@ from service_common.sessions.limits import SessionTimes
 from service_common.sessions.session import SessionSetting
 
 DOMAIN = "relay.sealwork.dev"
-CONTROL_SERVICE = "sealwork.relay.v1.ControlPlaneService"
-SERVICES = (site_plane.SERVICE, daemon_plane.SERVICE, CONTROL_SERVICE, admin_plane.SERVICE)
+SERVICES = (site_plane.SERVICE, daemon_plane.SERVICE, control_plane.SERVICE, admin_plane.SERVICE)
 PAIRING_METHODS = frozenset(
     f"/{daemon_plane.SERVICE}/{name}" for name in ("StartPairing", "WatchPairing", "PollPairing")
 )
@@ -69,6 +72,7 @@ class ServerOptions:
         operators: public identities that may call the operator's planes, by caller name.
         admin_listener: where operators look on without a signature; whoever reaches it may look.
         so_reuseport: let several processes share a port.
+        pairing: how devices pair by code.
     """
 
     listeners: Sequence[Listener]
@@ -81,12 +85,16 @@ class ServerOptions:
     grace_ms: int = 30_000
     admin_listener: Listener | None = None
     so_reuseport: bool = False
+    pairing: PairingSettings = field(default_factory=PairingSettings)
 
 
 class RelayServer:
     """One relay behind its listeners.
 
     Use as an async context manager, or call `start` and `stop`.
+
+    Args:
+        keeper: carries out the operator's decisions; one that keeps them in memory when absent.
     """
 
     def __init__(
@@ -98,6 +106,7 @@ class RelayServer:
         clock: Clock | None = None,
         random: Random | None = None,
         metrics: Metrics | None = None,
+        keeper: ProjectionKeeper | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
@@ -129,6 +138,11 @@ class RelayServer:
             store, source, keys, settings, relay_metrics, sessions_per_site=options.sessions_per_site
         )
         self.drain.register(self.relay.drain)
+        self.pairing = PairingDesk(store, source, options.pairing, self.clock, metrics=self.metrics)
+        self.drain.register(self.pairing.leave)
+        self.keeper = keeper or ProjectionKeeper(source, ProjectionExchange(store, source, Background()))
+        self.pairing.register = self.keeper.register
+        self._control = ControlPlane(source, self.keeper, self.pairing, self.clock, self.relay.leaving)
         verifier = RequestVerifier(keys, store, self.clock)
         self._admin = AdminPlane(self.relay, source, self.clock, options.instance)
         self._servers = [self._build(verifier)]
@@ -173,6 +187,8 @@ class RelayServer:
         await self._background.cancel()
         for server in self._servers:
             await server.stop(0)
+        self.pairing.close()
+        await self.keeper.settle()
         await self.relay.close()
 
     async def __aenter__(self) -> Self:
@@ -194,10 +210,10 @@ class RelayServer:
         server = build_server(interceptor, so_reuseport=self._options.so_reuseport)
         relay = self.relay
         daemon_plane_pb2_grpc.add_DaemonPlaneServiceServicer_to_server(
-            DaemonPlane(relay, relay.daemon_calls), server
+            DaemonPlane(relay, relay.daemon_calls, PairingCalls(self.pairing, relay.projection)), server
         )
         site_plane_pb2_grpc.add_SitePlaneServiceServicer_to_server(SitePlane(relay, relay.site_calls), server)
-        control_plane_pb2_grpc.add_ControlPlaneServiceServicer_to_server(UnservedControlPlane(), server)
+        control_plane_pb2_grpc.add_ControlPlaneServiceServicer_to_server(self._control, server)
         admin_pb2_grpc.add_RelayAdminServiceServicer_to_server(self._admin, server)
         add_health(server, self.state)
         add_reflection(server, SERVICES)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import grpc.aio
@@ -10,6 +11,7 @@ from relay_service.core.model import Capability, GrantedJob, Presence
 from relay_service.core.projection import ProjectedDevice
 from relay_service.planes import convert, refusals
 from relay_service.planes.daemon_calls import DaemonCalls
+from relay_service.planes.pairing_calls import PairingCalls
 from relay_service.planes.relay_parts import RelayParts
 from sealwork.relay.v1 import daemon_plane_pb2, daemon_plane_pb2_grpc, pairing_pb2
 from service_common.caller_identity import current_caller
@@ -65,9 +67,10 @@ class UnaryClaim:
 class DaemonPlane(daemon_plane_pb2_grpc.DaemonPlaneServiceServicer):
     """Serves devices."""
 
-    def __init__(self, parts: RelayParts, calls: DaemonCalls) -> None:
+    def __init__(self, parts: RelayParts, calls: DaemonCalls, pairing: PairingCalls) -> None:
         self._parts = parts
         self._calls = calls
+        self._pairing = pairing
 
     # The reader and writer API of grpc.aio; the generated types know only iterators.
     async def Session(self, request_iterator: AsyncIterator[Any], context: Context) -> None:  # type: ignore[override]
@@ -121,21 +124,22 @@ class DaemonPlane(daemon_plane_pb2_grpc.DaemonPlaneServiceServicer):
     async def StartPairing(
         self, request: pairing_pb2.StartPairingRequest, context: Context
     ) -> pairing_pb2.StartPairingResponse:
-        """Not offered: devices are added to the projection."""
-        raise refusals.pairing_not_offered()
+        """Begins to pair a new device."""
+        return await self._pairing.start(request, context.peer())
 
-    # A coroutine and no generator, which needs something to yield.
-    async def WatchPairing(  # type: ignore[override]
+    async def WatchPairing(
         self, request: pairing_pb2.WatchPairingRequest, context: Context
-    ) -> None:
-        """Not offered: devices are added to the projection."""
-        raise refusals.pairing_not_offered()
+    ) -> AsyncIterator[pairing_pb2.WatchPairingResponse]:
+        """How a pairing stands, until it is over."""
+        async with aclosing(self._pairing.watch(request)) as responses:
+            async for response in responses:
+                yield response
 
     async def PollPairing(
         self, request: pairing_pb2.PollPairingRequest, context: Context
     ) -> pairing_pb2.PollPairingResponse:
-        """Not offered: devices are added to the projection."""
-        raise refusals.pairing_not_offered()
+        """How a pairing stands."""
+        return await self._pairing.poll(request)
 
     def _device(self) -> ProjectedDevice:
         device = self._parts.projection().device(current_caller())
