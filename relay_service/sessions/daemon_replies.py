@@ -7,6 +7,19 @@ from sealwork.relay.v1 import daemon_plane_pb2
 from service_common.call_failures import refusal_of
 from service_common.sessions.limits import SessionTimes
 
+_NO_JOBS: frozenset[str] = frozenset()
+
+
+def jobs_of(call: daemon_plane_pb2.DaemonCall) -> frozenset[str]:
+    """The jobs that a call has to do with."""
+    match call.WhichOneof("request"):
+        case "release_leases":
+            return frozenset(lease.job_id for lease in call.release_leases.leases)
+        case None:
+            return _NO_JOBS
+        case name:
+            return frozenset((getattr(call, name).lease.job_id,))
+
 
 async def answer(
     calls: DaemonCalls, runner_id: str, call: daemon_plane_pb2.DaemonCall, times: SessionTimes

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -24,7 +25,7 @@ from relay_service.planes.daemon_calls import DaemonCalls
 from relay_service.planes.refusals import body_too_large
 from relay_service.planes.validation import Checks
 from relay_service.sessions.credit import CreditLimit
-from relay_service.sessions.daemon_replies import answer
+from relay_service.sessions.daemon_replies import answer, jobs_of
 from relay_service.sessions.epoch_fence import EpochFence
 from relay_service.sessions.framing import DaemonFraming, DaemonItem, DaemonServerItem
 from relay_service.sessions.unacknowledged import UnacknowledgedGrants
@@ -34,6 +35,7 @@ from sealwork.relay.v1 import daemon_plane_pb2, site_directory_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.background import Background
 from service_common.errors import ServiceError
+from service_common.sessions.concurrent_calls import ConcurrentCalls
 from service_common.sessions.endings import EndReason, protocol_violation
 from service_common.sessions.registry import superseded
 from service_common.sessions.session import ServerSession, SessionSetting
@@ -83,6 +85,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self._calls = services.calls
         self._wants_work = services.wants_work
         self._background = services.background
+        self._under_way = ConcurrentCalls(self.times.concurrent_calls)
         self._unacknowledged = UnacknowledgedGrants()
         self._inventory: dict[LeaseRef, None] = {}
         self._leaving = False
@@ -144,8 +147,11 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         if self._unresponsive:
             self._unresponsive = False
             self._wants_work.seek(self)
+        arm = item.WhichOneof("item")
+        if arm != "call":
+            await self._under_way.begun()
         # One method an arm, named after it: a table of bound methods would cost each stream a KiB.
-        await getattr(self, f"_receive_{item.WhichOneof('item')}")(item)
+        await getattr(self, f"_receive_{arm}")(item)
 
     async def _receive_heartbeat(self, item: DaemonItem) -> None:
         if item.heartbeat.ping_id:
@@ -163,6 +169,8 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self._unacknowledged.acknowledge(lease.lease_id for lease in item.grant_ack.leases)
 
     async def _receive_inventory(self, item: DaemonItem) -> None:
+        # What a call before it has finished or given back is not named any more.
+        await self.settle()
         await self._take_inventory(item.inventory)
 
     async def _receive_draining(self, item: DaemonItem) -> None:  # noqa: ARG002 - it has no fields
@@ -170,6 +178,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self._wants_work.forget(self)
 
     async def _receive_goodbye(self, item: DaemonItem) -> None:  # noqa: ARG002 - its text is for the client's logs
+        await self.settle()
         self.end(EndReason.GOODBYE)
 
     async def _receive_hello(self, item: DaemonItem) -> None:  # noqa: ARG002 - refused unread
@@ -177,6 +186,7 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
 
     async def _receive_renew(self, item: DaemonItem) -> None:
         renew = item.renew
+        await self._under_way.settled(frozenset(lease.job_id for lease in renew.leases))
         verdicts = await self._calls.renew(self.runner_id, renew.leases)
         exceptions = [verdict for verdict in verdicts if verdict.state is not VerdictState.ACTIVE]
         answer_ = daemon_plane_pb2.Verdicts(
@@ -190,8 +200,15 @@ class DaemonSession(ServerSession[DaemonItem, DaemonServerItem]):
         self.send_control(DaemonServerItem(verdicts=answer_))
 
     async def _receive_call(self, item: DaemonItem) -> None:
-        reply = await answer(self._calls, self.runner_id, item.call, self.times)
+        await self._under_way.start(jobs_of(item.call), partial(self._answer, item.call))
+
+    async def _answer(self, call: daemon_plane_pb2.DaemonCall) -> None:
+        reply = await answer(self._calls, self.runner_id, call, self.times)
         self.send_control(DaemonServerItem(reply=reply))
+
+    async def settle(self) -> None:
+        """Returns when every call has been answered."""
+        await self._under_way.settled()
 
     async def _receive_cancel_ack(self, item: DaemonItem) -> None:
         checks = Checks()

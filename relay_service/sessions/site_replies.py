@@ -7,6 +7,24 @@ from sealwork.relay.v1 import site_plane_pb2
 from service_common.call_failures import refusal_of
 from service_common.sessions.limits import SessionTimes
 
+_NO_JOBS: frozenset[str] = frozenset()
+
+
+def jobs_of(call: site_plane_pb2.SiteCall) -> frozenset[str] | None:
+    """The jobs that a call has to do with; None when only the store can tell."""
+    match call.WhichOneof("request"):
+        case "enqueue_job":
+            return frozenset((call.enqueue_job.stub.id,))
+        case "enqueue_jobs":
+            return frozenset(stub.id for stub in call.enqueue_jobs.stubs)
+        case "ack_results":
+            # A notice leads to its job, and a job that has ended makes room for another of its id.
+            return None if call.ack_results.notice_ids else frozenset(call.ack_results.job_ids)
+        case None:
+            return _NO_JOBS
+        case name:
+            return frozenset((getattr(call, name).job_id,))
+
 
 async def answer(
     calls: SiteCalls, site_id: str, call: site_plane_pb2.SiteCall, times: SessionTimes

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -11,9 +12,10 @@ from relay_service.planes.validation import Checks
 from relay_service.sessions.credit import CreditLimit
 from relay_service.sessions.framing import SiteFraming, SiteItem, SiteServerItem
 from relay_service.sessions.published_jobs import PublishedJobs
-from relay_service.sessions.site_replies import answer
+from relay_service.sessions.site_replies import answer, jobs_of
 from sealwork.relay.v1 import site_plane_pb2
 from sealwork.session.v1 import session_pb2
+from service_common.sessions.concurrent_calls import ConcurrentCalls
 from service_common.sessions.endings import EndReason, protocol_violation
 from service_common.sessions.session import ServerSession, SessionSetting
 
@@ -51,6 +53,7 @@ class SiteSession(ServerSession[SiteItem, SiteServerItem]):
         self.credit = CreditLimit(hello.credit.limit)
         self.published = PublishedJobs()
         self._calls = services.calls
+        self._under_way = ConcurrentCalls(self.times.concurrent_calls)
         self._wants_notices = services.wants_notices
 
     @property
@@ -72,13 +75,15 @@ class SiteSession(ServerSession[SiteItem, SiteServerItem]):
         return item.WhichOneof("item")
 
     async def receive(self, item: SiteItem) -> None:
-        """Handles one item."""
-        match item.WhichOneof("item"):
-            case "call":
-                # Before the store is asked: a device may have claimed by the time that it answers.
-                self.published.note(item.call)
-                reply = await answer(self._calls, self.site_id, item.call, self.times)
-                self.send_control(SiteServerItem(reply=reply))
+        """Handles one item; what follows a call does not wait for its answer."""
+        arm = item.WhichOneof("item")
+        if arm == "call":
+            # Before the store is asked: a device may have claimed by the time that it answers.
+            self.published.note(item.call)
+            await self._under_way.start(jobs_of(item.call), partial(self._answer, item.call))
+            return
+        await self._under_way.begun()
+        match arm:
             case "credit":
                 self.credit.raise_to(item.credit.limit)
                 self._wants_notices(self.site_id)
@@ -87,9 +92,18 @@ class SiteSession(ServerSession[SiteItem, SiteServerItem]):
                     echo = session_pb2.Heartbeat(pong_id=item.heartbeat.ping_id)
                     self.send_control(SiteServerItem(heartbeat=echo))
             case "goodbye":
+                await self.settle()
                 self.end(EndReason.GOODBYE)
             case _:
                 self.end(EndReason.REFUSED, protocol_violation("a second hello on one stream"))
+
+    async def settle(self) -> None:
+        """Returns when every call has been answered."""
+        await self._under_way.settled()
+
+    async def _answer(self, call: site_plane_pb2.SiteCall) -> None:
+        reply = await answer(self._calls, self.site_id, call, self.times)
+        self.send_control(SiteServerItem(reply=reply))
 
     def push_notice(self, notice: site_plane_pb2.SiteNotice) -> bool:
         """Sends a row of the inbox; False when the lane is full and it must be sent again."""

@@ -129,6 +129,7 @@ class Sites:
         self.unreadable = 0
         self._on_unreadable = on_unreadable
         self._registered: set[str] = set()
+        self._registering: dict[str, asyncio.Future[None]] = {}
         self._epoch = 0
         self._due_key = f"{functions.prefix}{{sites}}:due"
         self._versions_key = f"{functions.prefix}{{sites}}:versions"
@@ -166,8 +167,23 @@ class Sites:
         if self._epoch != self.functions.epoch:
             self._epoch = self.functions.epoch
             self._registered.clear()
-        if site_id not in self._registered:
+        if site_id in self._registered:
+            return
+        noted = self._registering.get(site_id)
+        if noted is None:
+            noted = asyncio.ensure_future(self._register(site_id))
+            noted.add_done_callback(_forgive)
+            self._registering[site_id] = noted
+        # One for all who come meanwhile: whoever came first goes on first, so that jobs keep their order.
+        await asyncio.shield(noted)
+
+    async def _register(self, site_id: str) -> None:
+        epoch = self._epoch
+        try:
             await self.functions.command("ZADD", self._due_key, "NX", 0, site_id)
+        finally:
+            del self._registering[site_id]
+        if epoch == self._epoch:
             self._registered.add(site_id)
 
     async def due(self) -> tuple[int, list[str], tuple[str, int] | None]:
@@ -231,4 +247,4 @@ class Sites:
 def _forgive(noted: asyncio.Future[Any]) -> None:
     error = None if noted.cancelled() else noted.exception()
     if error is not None and not isinstance(error, StoreUnavailable):
-        _logger.warning("the next instant of a site could not be noted: %s", error)
+        _logger.warning("a site could not be noted: %s", error)

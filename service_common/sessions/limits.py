@@ -19,6 +19,7 @@ class SessionTimes:
     Attributes:
         stream_age_ms: mean age at which a stream is asked to move, spread by 20 % either way.
         drain_ms: how long a client has between DrainNotice and the end of its stream.
+        concurrent_calls: how many calls of one stream are under way at the same time.
         reconnect_spread_ms: clients are told to wait a random part of this on drain.
     """
 
@@ -37,6 +38,7 @@ class SessionTimes:
     leases_per_frame: int = 500
     queued_notices: int = 1_024
     queued_controls: int = 1_024
+    concurrent_calls: int = 16
     frame_errors: int = 20
     frame_error_window_ms: int = 60_000
 

@@ -127,6 +127,9 @@ class ServerSession(Generic[Item, ServerItem]):
         """Name of the arm that is set, None for an item of a newer peer."""
         raise NotImplementedError
 
+    async def settle(self) -> None:
+        """Returns when nothing that was received is still being carried out; for subclasses that do so."""
+
     def notices_wanted(self) -> None:
         """The lane of notices, once found full, is empty again; subclasses fetch what did not fit."""
 
@@ -264,6 +267,7 @@ class ServerSession(Generic[Item, ServerItem]):
                 self._report(self._peer_seq, 0, error)
                 continue
             if frame is grpc.aio.EOF:
+                await self.settle()
                 self._end = EndReason.LOST
                 return
             self._last_received = self.clock.monotonic()

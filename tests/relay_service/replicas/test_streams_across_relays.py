@@ -7,6 +7,7 @@ from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
 from tests.harness.waiting import eventually
 from tests.relay_service.relay_fixture import RelayUnderTest, ref
 from tests.relay_service.streams import test_grants, test_leases, test_notices, test_projection_changes
+from tests.relay_service.streams.test_concurrent_calls import *
 from tests.relay_service.streams.test_grants import *
 from tests.relay_service.streams.test_inventory import *
 from tests.relay_service.streams.test_leases import *
