@@ -23,8 +23,9 @@ from relay_service.client.errors import RelayError
 from relay_service.client.grant_check import GrantCheck
 from relay_service.client.keys import Keys
 from relay_service.client.ledger import Ledger
+from relay_service.client.pin_file import PinFile
 from relay_service.client.pins import SitePins
-from relay_service.client.prompt_log import PromptLog
+from relay_service.client.prompt_log import PromptLog, PromptLogUnavailable
 from relay_service.client.relay_time import RelayTime
 from relay_service.client.software import UpdateOffer
 from relay_service.client.spool import Spool
@@ -42,6 +43,7 @@ logger = logging.getLogger("sealwork.client")
 SLOTS: Final = 2
 GRACE_SECONDS: Final = 20.0
 
+_PINS: Final = "pins.json"
 _LEDGER: Final = "ledger.jsonl"
 _FLUSH_SECONDS: Final = 5.0
 # So many results that the relay does not take are a reason to take no more work.
@@ -123,7 +125,14 @@ class Daemon:
         self._time = RelayTime(self._clock)
         self._update = UpdateOffer(on_update)
         trusts = trust_directory or control_plane_key is not None
-        self._pins = SitePins(pins, self._clock, trust_directory=trusts)
+        self._prompt_log = prompt_log
+        self._pins = SitePins(
+            pins,
+            self._clock,
+            trust_directory=trusts,
+            file=None if spool_dir is None else PinFile(spool_dir / _PINS),
+            announce=self._announce,
+        )
         self._ledger = Ledger(None if spool_dir is None else spool_dir / _LEDGER, self._clock)
         check = None
         if control_plane_key is not None and owner is not None:
@@ -223,10 +232,12 @@ class Daemon:
             RelayError: The relay will not have this device; another try cannot change that.
             SpoolError: The spool cannot be used.
             LedgerError: The ledger cannot be read.
+            PinError: What was learned about sites cannot be read.
         """
         # The spool first: its lock keeps another process out of the folder.
         self._delivery.recover()
         self._ledger.open()
+        self._pins.open()
         self._client.start(at_once=at_once)
         try:
             await self._over.wait()
@@ -261,6 +272,13 @@ class Daemon:
     def _welcomed(self, welcome: session_pb2.Welcome) -> None:
         self._time.heed(welcome)
         self._update.heed(welcome)
+
+    def _announce(self, event: str, keys: Mapping[str, str]) -> None:
+        if self._prompt_log is not None:
+            try:
+                self._prompt_log.log_event(event, keys)
+            except PromptLogUnavailable as error:
+                logger.error("the prompt log cannot be written: %s", error)
 
     def _free_slots(self) -> int:
         if self._stopping or len(self._delivery) >= _BACKLOG:

@@ -104,6 +104,7 @@ class Runner:
             if terms is None:
                 raise NotRun(daemon_plane_pb2.RELEASE_REASON_REFUSED, "the owner's rules")
             charged = await self._begin(job, terms)
+            self._pins.served(job.stub.site)
             self._log(job, payload)
             worked = await self._work(job, payload, terms)
             await self._settle(charged, terms, worked)

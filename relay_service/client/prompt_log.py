@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from service_common.clocks import Clock, SystemClock
@@ -72,16 +73,24 @@ class PromptLog:
         Raises:
             PromptLogUnavailable: It could not be recorded.
         """
+        self._write({"job_id": job_id, "site": site, "owner": owner, "kind": kind, "text": text})
+
+    def log_event(self, event: str, keys: Mapping[str, str]) -> None:
+        """Record what happened to the keys of a site.
+
+        Args:
+            event: A word for it.
+            keys: Key ids by their part in it.
+
+        Raises:
+            PromptLogUnavailable: It could not be recorded.
+        """
+        self._write({"event": event, **keys})
+
+    def _write(self, fields: Mapping[str, str]) -> None:
         if self._path is None:
             return
-        entry = {
-            "at_ms": self._clock.now_ms(),
-            "job_id": job_id,
-            "site": site,
-            "owner": owner,
-            "kind": kind,
-            "text": text,
-        }
+        entry = {"at_ms": self._clock.now_ms(), **fields}
         # ASCII: a prompt can hold neither a line end nor a character that breaks a terminal or a reader.
         line = json.dumps(entry, ensure_ascii=True).encode("ascii") + b"\n"
         with self._lock:
