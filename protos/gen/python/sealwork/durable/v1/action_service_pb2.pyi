@@ -38,6 +38,8 @@ class _RejectionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rejec
     """It expired, decided or not."""
     REJECTION_REASON_CONSUMED: _RejectionReason.ValueType  # 3
     """It was used up by an earlier dispatch."""
+    REJECTION_REASON_BINDING: _RejectionReason.ValueType  # 4
+    """It was given for something else."""
 
 class RejectionReason(_RejectionReason, metaclass=_RejectionReasonEnumTypeWrapper):
     """RejectionReason says why an approval does not let an action happen."""
@@ -50,6 +52,8 @@ REJECTION_REASON_EXPIRED: RejectionReason.ValueType  # 2
 """It expired, decided or not."""
 REJECTION_REASON_CONSUMED: RejectionReason.ValueType  # 3
 """It was used up by an earlier dispatch."""
+REJECTION_REASON_BINDING: RejectionReason.ValueType  # 4
+"""It was given for something else."""
 Global___RejectionReason: _TypeAlias = RejectionReason  # noqa: Y015
 
 class _Finding:

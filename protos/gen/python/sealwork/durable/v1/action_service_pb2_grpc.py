@@ -109,7 +109,8 @@ class ActionServiceServicer:
     def BeginDispatch(self, request, context):
         """Writes the intent down; an approval is used up with it. Only `dispatch` in the answer
         permits calling the connector, and once. Idempotent by fence and dispatch_id: a repeat
-        is answered as the first was. An action that somebody else began is RECOVERY_REQUIRED.
+        is answered as the first was. An action that another dispatch began is
+        RECOVERY_REQUIRED, and one that ended without having happened is ACTION_SETTLED.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
         LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, CONNECTOR_VERSION, ACTION_SETTLED,
         RECOVERY_REQUIRED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
@@ -120,9 +121,10 @@ class ActionServiceServicer:
 
     def ConfirmAction(self, request, context):
         """Writes down that it happened. Works while cancellation is requested as well: an effect
-        that is real is recorded. Idempotent by result_ref.
+        that is real is recorded. An UNKNOWN action takes evidence, see ReconcileAction.
+        Idempotent by result_ref.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,7 +145,7 @@ class ActionServiceServicer:
         never will: the action is CANCELED with the evidence "local:cancelled-before-dispatch",
         and its id is spent. In the least doubt use MarkActionUnknown. Idempotent.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -153,9 +155,9 @@ class ActionServiceServicer:
         """Settles an open outcome by evidence, in any state of the task. An ABSENT effect makes
         the action PREPARED again, or CANCELED when cancellation is requested. A task whose
         attempts are used up gets one more after its last open outcome is settled. Idempotent
-        by evidence_ref and finding.
+        by evidence_ref and finding; one evidence of absence releases one dispatch at most.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, CONNECTOR_VERSION, NOT_UNKNOWN.
+        ACTION_MISMATCH, LEASE_LOST, CONNECTOR_VERSION, NOT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -54,16 +54,18 @@ class ActionServiceStub:
     BeginDispatch: _grpc.UnaryUnaryMultiCallable[_action_service_pb2.BeginDispatchRequest, _action_service_pb2.BeginDispatchResponse]
     """Writes the intent down; an approval is used up with it. Only `dispatch` in the answer
     permits calling the connector, and once. Idempotent by fence and dispatch_id: a repeat
-    is answered as the first was. An action that somebody else began is RECOVERY_REQUIRED.
+    is answered as the first was. An action that another dispatch began is
+    RECOVERY_REQUIRED, and one that ended without having happened is ACTION_SETTLED.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
     LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, CONNECTOR_VERSION, ACTION_SETTLED,
     RECOVERY_REQUIRED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
     """
     ConfirmAction: _grpc.UnaryUnaryMultiCallable[_action_service_pb2.ConfirmActionRequest, _action_service_pb2.ConfirmActionResponse]
     """Writes down that it happened. Works while cancellation is requested as well: an effect
-    that is real is recorded. Idempotent by result_ref.
+    that is real is recorded. An UNKNOWN action takes evidence, see ReconcileAction.
+    Idempotent by result_ref.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     MarkActionUnknown: _grpc.UnaryUnaryMultiCallable[_action_service_pb2.MarkActionUnknownRequest, _action_service_pb2.MarkActionUnknownResponse]
     """Writes down that nobody knows: for whatever went wrong once the connector was called.
@@ -76,15 +78,15 @@ class ActionServiceStub:
     never will: the action is CANCELED with the evidence "local:cancelled-before-dispatch",
     and its id is spent. In the least doubt use MarkActionUnknown. Idempotent.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     ReconcileAction: _grpc.UnaryUnaryMultiCallable[_action_service_pb2.ReconcileActionRequest, _action_service_pb2.ReconcileActionResponse]
     """Settles an open outcome by evidence, in any state of the task. An ABSENT effect makes
     the action PREPARED again, or CANCELED when cancellation is requested. A task whose
     attempts are used up gets one more after its last open outcome is settled. Idempotent
-    by evidence_ref and finding.
+    by evidence_ref and finding; one evidence of absence releases one dispatch at most.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, CONNECTOR_VERSION, NOT_UNKNOWN.
+    ACTION_MISMATCH, LEASE_LOST, CONNECTOR_VERSION, NOT_UNKNOWN.
     """
     ListActions: _grpc.UnaryUnaryMultiCallable[_action_service_pb2.ListActionsRequest, _action_service_pb2.ListActionsResponse]
     """Lists the actions of a task in the order in which they were prepared. Idempotent. For
@@ -119,16 +121,18 @@ class ActionServiceAsyncStub(ActionServiceStub):
     BeginDispatch: _aio.UnaryUnaryMultiCallable[_action_service_pb2.BeginDispatchRequest, _action_service_pb2.BeginDispatchResponse]  # type: ignore[assignment]
     """Writes the intent down; an approval is used up with it. Only `dispatch` in the answer
     permits calling the connector, and once. Idempotent by fence and dispatch_id: a repeat
-    is answered as the first was. An action that somebody else began is RECOVERY_REQUIRED.
+    is answered as the first was. An action that another dispatch began is
+    RECOVERY_REQUIRED, and one that ended without having happened is ACTION_SETTLED.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
     LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, CONNECTOR_VERSION, ACTION_SETTLED,
     RECOVERY_REQUIRED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
     """
     ConfirmAction: _aio.UnaryUnaryMultiCallable[_action_service_pb2.ConfirmActionRequest, _action_service_pb2.ConfirmActionResponse]  # type: ignore[assignment]
     """Writes down that it happened. Works while cancellation is requested as well: an effect
-    that is real is recorded. Idempotent by result_ref.
+    that is real is recorded. An UNKNOWN action takes evidence, see ReconcileAction.
+    Idempotent by result_ref.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     MarkActionUnknown: _aio.UnaryUnaryMultiCallable[_action_service_pb2.MarkActionUnknownRequest, _action_service_pb2.MarkActionUnknownResponse]  # type: ignore[assignment]
     """Writes down that nobody knows: for whatever went wrong once the connector was called.
@@ -141,15 +145,15 @@ class ActionServiceAsyncStub(ActionServiceStub):
     never will: the action is CANCELED with the evidence "local:cancelled-before-dispatch",
     and its id is spent. In the least doubt use MarkActionUnknown. Idempotent.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     ReconcileAction: _aio.UnaryUnaryMultiCallable[_action_service_pb2.ReconcileActionRequest, _action_service_pb2.ReconcileActionResponse]  # type: ignore[assignment]
     """Settles an open outcome by evidence, in any state of the task. An ABSENT effect makes
     the action PREPARED again, or CANCELED when cancellation is requested. A task whose
     attempts are used up gets one more after its last open outcome is settled. Idempotent
-    by evidence_ref and finding.
+    by evidence_ref and finding; one evidence of absence releases one dispatch at most.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, CONNECTOR_VERSION, NOT_UNKNOWN.
+    ACTION_MISMATCH, LEASE_LOST, CONNECTOR_VERSION, NOT_UNKNOWN.
     """
     ListActions: _aio.UnaryUnaryMultiCallable[_action_service_pb2.ListActionsRequest, _action_service_pb2.ListActionsResponse]  # type: ignore[assignment]
     """Lists the actions of a task in the order in which they were prepared. Idempotent. For
@@ -193,7 +197,8 @@ class ActionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_action_service_pb2.BeginDispatchResponse, _abc.Awaitable[_action_service_pb2.BeginDispatchResponse]]:
         """Writes the intent down; an approval is used up with it. Only `dispatch` in the answer
         permits calling the connector, and once. Idempotent by fence and dispatch_id: a repeat
-        is answered as the first was. An action that somebody else began is RECOVERY_REQUIRED.
+        is answered as the first was. An action that another dispatch began is
+        RECOVERY_REQUIRED, and one that ended without having happened is ACTION_SETTLED.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
         LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, CONNECTOR_VERSION, ACTION_SETTLED,
         RECOVERY_REQUIRED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
@@ -206,9 +211,10 @@ class ActionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_action_service_pb2.ConfirmActionResponse, _abc.Awaitable[_action_service_pb2.ConfirmActionResponse]]:
         """Writes down that it happened. Works while cancellation is requested as well: an effect
-        that is real is recorded. Idempotent by result_ref.
+        that is real is recorded. An UNKNOWN action takes evidence, see ReconcileAction.
+        Idempotent by result_ref.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
 
     @_abc_1.abstractmethod
@@ -233,7 +239,7 @@ class ActionServiceServicer(metaclass=_abc_1.ABCMeta):
         never will: the action is CANCELED with the evidence "local:cancelled-before-dispatch",
         and its id is spent. In the least doubt use MarkActionUnknown. Idempotent.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
 
     @_abc_1.abstractmethod
@@ -245,9 +251,9 @@ class ActionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Settles an open outcome by evidence, in any state of the task. An ABSENT effect makes
         the action PREPARED again, or CANCELED when cancellation is requested. A task whose
         attempts are used up gets one more after its last open outcome is settled. Idempotent
-        by evidence_ref and finding.
+        by evidence_ref and finding; one evidence of absence releases one dispatch at most.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, CONNECTOR_VERSION, NOT_UNKNOWN.
+        ACTION_MISMATCH, LEASE_LOST, CONNECTOR_VERSION, NOT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod

@@ -37,8 +37,9 @@ class AppendEventRequest(_message.Message):
     event_id: _builtins.str
     """Names this event. A repeat returns the event that is stored."""
     type: _builtins.str
-    """What kind of entry. An identifier; types that begin with "task.", "lease.", "action.",
-    "approval." and "budget." are the service's own.
+    """What kind of entry. An identifier. The types of the service's own entries are refused;
+    more may be added that begin with "task.", "lease.", "action.", "approval." or
+    "budget.", so begin yours with another word.
     """
     data: _builtins.bytes
     """JSON, at most 32,768 bytes in canonical form."""

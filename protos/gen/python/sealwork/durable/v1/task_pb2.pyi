@@ -113,7 +113,7 @@ class _TaskConditionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskCon
     TASK_CONDITION_BUDGET_EXHAUSTED: _TaskCondition.ValueType  # 6
     """Its attempts, tokens or cost are used up."""
     TASK_CONDITION_NOT_BEFORE: _TaskCondition.ValueType  # 7
-    """It was yielded, and its time has not come."""
+    """It was yielded or created with a delay, and its time has not come."""
     TASK_CONDITION_CLAIMABLE: _TaskCondition.ValueType  # 8
     """A worker with its driver could claim it now."""
 
@@ -139,7 +139,7 @@ TASK_CONDITION_APPROVAL_DECIDED: TaskCondition.ValueType  # 5
 TASK_CONDITION_BUDGET_EXHAUSTED: TaskCondition.ValueType  # 6
 """Its attempts, tokens or cost are used up."""
 TASK_CONDITION_NOT_BEFORE: TaskCondition.ValueType  # 7
-"""It was yielded, and its time has not come."""
+"""It was yielded or created with a delay, and its time has not come."""
 TASK_CONDITION_CLAIMABLE: TaskCondition.ValueType  # 8
 """A worker with its driver could claim it now."""
 Global___TaskCondition: _TypeAlias = TaskCondition  # noqa: Y015
@@ -601,7 +601,7 @@ class Task(_message.Message):
 
     @_builtins.property
     def not_before_time(self) -> _timestamp_pb2.Timestamp:
-        """It cannot be claimed before this; absent when it was not yielded. Owner view."""
+        """It cannot be claimed before this; absent when it waits for no time. Owner view."""
 
     @_builtins.property
     def start_deadline_time(self) -> _timestamp_pb2.Timestamp:

@@ -29,7 +29,7 @@ from sealwork.durable.v1 import task_pb2 as sealwork_dot_durable_dot_v1_dot_task
 from sealwork.session.v1 import session_pb2 as sealwork_dot_session_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&sealwork/durable/v1/task_service.proto\x12\x13sealwork.durable.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1esealwork/durable/v1/task.proto\x1a!sealwork/session/v1/session.proto\"\xa2\x02\n\x11\x43reateTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12)\n\x03run\x18\x02 \x01(\x0b\x32\x1c.sealwork.durable.v1.TaskRun\x12\x37\n\ndefinition\x18\x03 \x01(\x0b\x32#.sealwork.durable.v1.TaskDefinition\x12\x35\n\nextensions\x18\x04 \x03(\x0b\x32!.sealwork.durable.v1.NewExtension\x12/\n\x0cstart_within\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rfinish_within\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"+\n\x0cNewExtension\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"N\n\x12\x43reateTaskResponse\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.sealwork.durable.v1.Task\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"}\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12+\n\x04view\x18\x02 \x01(\x0e\x32\x1d.sealwork.durable.v1.TaskView\x12-\n\tread_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\":\n\x0fGetTaskResponse\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.sealwork.durable.v1.Task\"\xc6\x01\n\x10ListTasksRequest\x12/\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1f.sealwork.durable.v1.TaskFilter\x12+\n\x04view\x18\x02 \x01(\x0e\x32\x1d.sealwork.durable.v1.TaskView\x12-\n\tread_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x11\n\tpage_size\x18\x04 \x01(\r\x12\x12\n\npage_token\x18\x05 \x01(\t\"l\n\x11ListTasksResponse\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.sealwork.durable.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\"4\n\x11\x43\x61ncelTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"E\n\x12\x43\x61ncelTaskResponse\x12/\n\x06status\x18\x01 \x01(\x0b\x32\x1f.sealwork.durable.v1.TaskStatus\"\xf6\x01\n\x0fWaitTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x35\n\tcondition\x18\x02 \x01(\x0e\x32\".sealwork.durable.v1.WaitCondition\x12\x16\n\x0e\x61\x66ter_revision\x18\x03 \x01(\x04\x12\'\n\x04wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x04view\x18\x05 \x01(\x0e\x32\x1d.sealwork.durable.v1.TaskView\x12-\n\tread_mask\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"H\n\x10WaitTaskResponse\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.sealwork.durable.v1.Task\x12\x0b\n\x03met\x18\x02 \x01(\x08\"\x90\x01\n\x11WatchTasksRequest\x12/\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1f.sealwork.durable.v1.TaskFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x12\x34\n\x11\x62ookmark_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xd5\x01\n\x12WatchTasksResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12/\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1e.sealwork.durable.v1.TaskBatchH\x00\x12\x35\n\x08\x62ookmark\x18\x03 \x01(\x0b\x32!.sealwork.durable.v1.TaskBookmarkH\x00\x12\x38\n\x0c\x64rain_notice\x18\x04 \x01(\x0b\x32 .sealwork.session.v1.DrainNoticeH\x00\x42\x07\n\x05\x66rame\"5\n\tTaskBatch\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.sealwork.durable.v1.Task\"?\n\x0cTaskBookmark\x12/\n\x0bserver_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\x8b\x01\n\rWaitCondition\x12\x1e\n\x1aWAIT_CONDITION_UNSPECIFIED\x10\x00\x12\x18\n\x14WAIT_CONDITION_ENDED\x10\x01\x12$\n WAIT_CONDITION_ENDED_OR_APPROVAL\x10\x02\x12\x1a\n\x16WAIT_CONDITION_CHANGED\x10\x03\x32\xb7\x04\n\x0bTaskService\x12]\n\nCreateTask\x12&.sealwork.durable.v1.CreateTaskRequest\x1a\'.sealwork.durable.v1.CreateTaskResponse\x12T\n\x07GetTask\x12#.sealwork.durable.v1.GetTaskRequest\x1a$.sealwork.durable.v1.GetTaskResponse\x12Z\n\tListTasks\x12%.sealwork.durable.v1.ListTasksRequest\x1a&.sealwork.durable.v1.ListTasksResponse\x12]\n\nCancelTask\x12&.sealwork.durable.v1.CancelTaskRequest\x1a\'.sealwork.durable.v1.CancelTaskResponse\x12W\n\x08WaitTask\x12$.sealwork.durable.v1.WaitTaskRequest\x1a%.sealwork.durable.v1.WaitTaskResponse\x12_\n\nWatchTasks\x12&.sealwork.durable.v1.WatchTasksRequest\x1a\'.sealwork.durable.v1.WatchTasksResponse0\x01\x42^\n\x17\x64\x65v.sealwork.durable.v1P\x01ZAgithub.com/sealwork/sealwork/gen/go/sealwork/durable/v1;durablev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&sealwork/durable/v1/task_service.proto\x12\x13sealwork.durable.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1esealwork/durable/v1/task.proto\x1a!sealwork/session/v1/session.proto\"\xcc\x02\n\x11\x43reateTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12)\n\x03run\x18\x02 \x01(\x0b\x32\x1c.sealwork.durable.v1.TaskRun\x12\x37\n\ndefinition\x18\x03 \x01(\x0b\x32#.sealwork.durable.v1.TaskDefinition\x12\x35\n\nextensions\x18\x04 \x03(\x0b\x32!.sealwork.durable.v1.NewExtension\x12/\n\x0cstart_within\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rfinish_within\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05\x64\x65lay\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"+\n\x0cNewExtension\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"N\n\x12\x43reateTaskResponse\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.sealwork.durable.v1.Task\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"}\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12+\n\x04view\x18\x02 \x01(\x0e\x32\x1d.sealwork.durable.v1.TaskView\x12-\n\tread_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\":\n\x0fGetTaskResponse\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.sealwork.durable.v1.Task\"\xc6\x01\n\x10ListTasksRequest\x12/\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1f.sealwork.durable.v1.TaskFilter\x12+\n\x04view\x18\x02 \x01(\x0e\x32\x1d.sealwork.durable.v1.TaskView\x12-\n\tread_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x11\n\tpage_size\x18\x04 \x01(\r\x12\x12\n\npage_token\x18\x05 \x01(\t\"l\n\x11ListTasksResponse\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.sealwork.durable.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\"4\n\x11\x43\x61ncelTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"E\n\x12\x43\x61ncelTaskResponse\x12/\n\x06status\x18\x01 \x01(\x0b\x32\x1f.sealwork.durable.v1.TaskStatus\"\xf6\x01\n\x0fWaitTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x35\n\tcondition\x18\x02 \x01(\x0e\x32\".sealwork.durable.v1.WaitCondition\x12\x16\n\x0e\x61\x66ter_revision\x18\x03 \x01(\x04\x12\'\n\x04wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x04view\x18\x05 \x01(\x0e\x32\x1d.sealwork.durable.v1.TaskView\x12-\n\tread_mask\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"H\n\x10WaitTaskResponse\x12\'\n\x04task\x18\x01 \x01(\x0b\x32\x19.sealwork.durable.v1.Task\x12\x0b\n\x03met\x18\x02 \x01(\x08\"\x90\x01\n\x11WatchTasksRequest\x12/\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1f.sealwork.durable.v1.TaskFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x12\x34\n\x11\x62ookmark_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xd5\x01\n\x12WatchTasksResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12/\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1e.sealwork.durable.v1.TaskBatchH\x00\x12\x35\n\x08\x62ookmark\x18\x03 \x01(\x0b\x32!.sealwork.durable.v1.TaskBookmarkH\x00\x12\x38\n\x0c\x64rain_notice\x18\x04 \x01(\x0b\x32 .sealwork.session.v1.DrainNoticeH\x00\x42\x07\n\x05\x66rame\"5\n\tTaskBatch\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.sealwork.durable.v1.Task\"?\n\x0cTaskBookmark\x12/\n\x0bserver_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\x8b\x01\n\rWaitCondition\x12\x1e\n\x1aWAIT_CONDITION_UNSPECIFIED\x10\x00\x12\x18\n\x14WAIT_CONDITION_ENDED\x10\x01\x12$\n WAIT_CONDITION_ENDED_OR_APPROVAL\x10\x02\x12\x1a\n\x16WAIT_CONDITION_CHANGED\x10\x03\x32\xb7\x04\n\x0bTaskService\x12]\n\nCreateTask\x12&.sealwork.durable.v1.CreateTaskRequest\x1a\'.sealwork.durable.v1.CreateTaskResponse\x12T\n\x07GetTask\x12#.sealwork.durable.v1.GetTaskRequest\x1a$.sealwork.durable.v1.GetTaskResponse\x12Z\n\tListTasks\x12%.sealwork.durable.v1.ListTasksRequest\x1a&.sealwork.durable.v1.ListTasksResponse\x12]\n\nCancelTask\x12&.sealwork.durable.v1.CancelTaskRequest\x1a\'.sealwork.durable.v1.CancelTaskResponse\x12W\n\x08WaitTask\x12$.sealwork.durable.v1.WaitTaskRequest\x1a%.sealwork.durable.v1.WaitTaskResponse\x12_\n\nWatchTasks\x12&.sealwork.durable.v1.WatchTasksRequest\x1a\'.sealwork.durable.v1.WatchTasksResponse0\x01\x42^\n\x17\x64\x65v.sealwork.durable.v1P\x01ZAgithub.com/sealwork/sealwork/gen/go/sealwork/durable/v1;durablev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,38 +37,38 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sealwork.durable.v1.task_se
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027dev.sealwork.durable.v1P\001ZAgithub.com/sealwork/sealwork/gen/go/sealwork/durable/v1;durablev1'
-  _globals['_WAITCONDITION']._serialized_start=2077
-  _globals['_WAITCONDITION']._serialized_end=2216
+  _globals['_WAITCONDITION']._serialized_start=2119
+  _globals['_WAITCONDITION']._serialized_end=2258
   _globals['_CREATETASKREQUEST']._serialized_start=230
-  _globals['_CREATETASKREQUEST']._serialized_end=520
-  _globals['_NEWEXTENSION']._serialized_start=522
-  _globals['_NEWEXTENSION']._serialized_end=565
-  _globals['_CREATETASKRESPONSE']._serialized_start=567
-  _globals['_CREATETASKRESPONSE']._serialized_end=645
-  _globals['_GETTASKREQUEST']._serialized_start=647
-  _globals['_GETTASKREQUEST']._serialized_end=772
-  _globals['_GETTASKRESPONSE']._serialized_start=774
-  _globals['_GETTASKRESPONSE']._serialized_end=832
-  _globals['_LISTTASKSREQUEST']._serialized_start=835
-  _globals['_LISTTASKSREQUEST']._serialized_end=1033
-  _globals['_LISTTASKSRESPONSE']._serialized_start=1035
-  _globals['_LISTTASKSRESPONSE']._serialized_end=1143
-  _globals['_CANCELTASKREQUEST']._serialized_start=1145
-  _globals['_CANCELTASKREQUEST']._serialized_end=1197
-  _globals['_CANCELTASKRESPONSE']._serialized_start=1199
-  _globals['_CANCELTASKRESPONSE']._serialized_end=1268
-  _globals['_WAITTASKREQUEST']._serialized_start=1271
-  _globals['_WAITTASKREQUEST']._serialized_end=1517
-  _globals['_WAITTASKRESPONSE']._serialized_start=1519
-  _globals['_WAITTASKRESPONSE']._serialized_end=1591
-  _globals['_WATCHTASKSREQUEST']._serialized_start=1594
-  _globals['_WATCHTASKSREQUEST']._serialized_end=1738
-  _globals['_WATCHTASKSRESPONSE']._serialized_start=1741
-  _globals['_WATCHTASKSRESPONSE']._serialized_end=1954
-  _globals['_TASKBATCH']._serialized_start=1956
-  _globals['_TASKBATCH']._serialized_end=2009
-  _globals['_TASKBOOKMARK']._serialized_start=2011
-  _globals['_TASKBOOKMARK']._serialized_end=2074
-  _globals['_TASKSERVICE']._serialized_start=2219
-  _globals['_TASKSERVICE']._serialized_end=2786
+  _globals['_CREATETASKREQUEST']._serialized_end=562
+  _globals['_NEWEXTENSION']._serialized_start=564
+  _globals['_NEWEXTENSION']._serialized_end=607
+  _globals['_CREATETASKRESPONSE']._serialized_start=609
+  _globals['_CREATETASKRESPONSE']._serialized_end=687
+  _globals['_GETTASKREQUEST']._serialized_start=689
+  _globals['_GETTASKREQUEST']._serialized_end=814
+  _globals['_GETTASKRESPONSE']._serialized_start=816
+  _globals['_GETTASKRESPONSE']._serialized_end=874
+  _globals['_LISTTASKSREQUEST']._serialized_start=877
+  _globals['_LISTTASKSREQUEST']._serialized_end=1075
+  _globals['_LISTTASKSRESPONSE']._serialized_start=1077
+  _globals['_LISTTASKSRESPONSE']._serialized_end=1185
+  _globals['_CANCELTASKREQUEST']._serialized_start=1187
+  _globals['_CANCELTASKREQUEST']._serialized_end=1239
+  _globals['_CANCELTASKRESPONSE']._serialized_start=1241
+  _globals['_CANCELTASKRESPONSE']._serialized_end=1310
+  _globals['_WAITTASKREQUEST']._serialized_start=1313
+  _globals['_WAITTASKREQUEST']._serialized_end=1559
+  _globals['_WAITTASKRESPONSE']._serialized_start=1561
+  _globals['_WAITTASKRESPONSE']._serialized_end=1633
+  _globals['_WATCHTASKSREQUEST']._serialized_start=1636
+  _globals['_WATCHTASKSREQUEST']._serialized_end=1780
+  _globals['_WATCHTASKSRESPONSE']._serialized_start=1783
+  _globals['_WATCHTASKSRESPONSE']._serialized_end=1996
+  _globals['_TASKBATCH']._serialized_start=1998
+  _globals['_TASKBATCH']._serialized_end=2051
+  _globals['_TASKBOOKMARK']._serialized_start=2053
+  _globals['_TASKBOOKMARK']._serialized_end=2116
+  _globals['_TASKSERVICE']._serialized_start=2261
+  _globals['_TASKSERVICE']._serialized_end=2828
 # @@protoc_insertion_point(module_scope)

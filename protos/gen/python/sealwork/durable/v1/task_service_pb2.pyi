@@ -64,6 +64,7 @@ class CreateTaskRequest(_message.Message):
     EXTENSIONS_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
     FINISH_WITHIN_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Chosen by the caller, unique in the tenant."""
     @_builtins.property
@@ -88,6 +89,10 @@ class CreateTaskRequest(_message.Message):
     def finish_within(self) -> _duration_pb2.Duration:
         """Cancellation is requested when it has not ended within this time; unset means never."""
 
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """It cannot be claimed before this time is over; at most 365 days."""
+
     def __init__(
         self,
         *,
@@ -97,10 +102,11 @@ class CreateTaskRequest(_message.Message):
         extensions: _abc.Iterable[Global___NewExtension] | None = ...,
         start_within: _duration_pb2.Duration | None = ...,
         finish_within: _duration_pb2.Duration | None = ...,
+        delay: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "finish_within", b"finish_within", "run", b"run", "start_within", b"start_within"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "delay", b"delay", "finish_within", b"finish_within", "run", b"run", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "extensions", b"extensions", "finish_within", b"finish_within", "run", b"run", "start_within", b"start_within", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "delay", b"delay", "extensions", b"extensions", "finish_within", b"finish_within", "run", b"run", "start_within", b"start_within", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -85,7 +85,7 @@ class TaskServiceServicer:
 
     def CreateTask(self, request, context):
         """Admits a task. Idempotent by definition: a repeat with the same id and digest is
-        answered with created = false and changes nothing, its extensions and deadlines
+        answered with created = false and changes nothing, its extensions, delay and deadlines
         included.
         Limits: a task with all that it holds is at most 2,000,000 bytes of canonical JSON.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_INTEGER, INVALID_JSON,
@@ -118,7 +118,7 @@ class TaskServiceServicer:
         """Asks for a task to be cancelled. Idempotent; the first reason stays, and a task that
         has ended keeps its end. A task that nobody holds and that has no open outcome is
         CANCELED at once. Otherwise the holder is told at once, and the task is CANCELED when
-        a worker acknowledges: see WaitTask.
+        the holder acknowledges or its lease is over, and no outcome is open: see WaitTask.
         Errors: FIELD_INVALID, TASK_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

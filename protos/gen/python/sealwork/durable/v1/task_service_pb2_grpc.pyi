@@ -42,7 +42,7 @@ class TaskServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TaskServiceAsyncStub: ...
     CreateTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CreateTaskRequest, _task_service_pb2.CreateTaskResponse]
     """Admits a task. Idempotent by definition: a repeat with the same id and digest is
-    answered with created = false and changes nothing, its extensions and deadlines
+    answered with created = false and changes nothing, its extensions, delay and deadlines
     included.
     Limits: a task with all that it holds is at most 2,000,000 bytes of canonical JSON.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_INTEGER, INVALID_JSON,
@@ -63,7 +63,7 @@ class TaskServiceStub:
     """Asks for a task to be cancelled. Idempotent; the first reason stays, and a task that
     has ended keeps its end. A task that nobody holds and that has no open outcome is
     CANCELED at once. Otherwise the holder is told at once, and the task is CANCELED when
-    a worker acknowledges: see WaitTask.
+    the holder acknowledges or its lease is over, and no outcome is open: see WaitTask.
     Errors: FIELD_INVALID, TASK_NOT_FOUND.
     """
     WaitTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.WaitTaskRequest, _task_service_pb2.WaitTaskResponse]
@@ -100,7 +100,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CreateTaskRequest, _task_service_pb2.CreateTaskResponse]  # type: ignore[assignment]
     """Admits a task. Idempotent by definition: a repeat with the same id and digest is
-    answered with created = false and changes nothing, its extensions and deadlines
+    answered with created = false and changes nothing, its extensions, delay and deadlines
     included.
     Limits: a task with all that it holds is at most 2,000,000 bytes of canonical JSON.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_INTEGER, INVALID_JSON,
@@ -121,7 +121,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Asks for a task to be cancelled. Idempotent; the first reason stays, and a task that
     has ended keeps its end. A task that nobody holds and that has no open outcome is
     CANCELED at once. Otherwise the holder is told at once, and the task is CANCELED when
-    a worker acknowledges: see WaitTask.
+    the holder acknowledges or its lease is over, and no outcome is open: see WaitTask.
     Errors: FIELD_INVALID, TASK_NOT_FOUND.
     """
     WaitTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.WaitTaskRequest, _task_service_pb2.WaitTaskResponse]  # type: ignore[assignment]
@@ -161,7 +161,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.CreateTaskResponse, _abc.Awaitable[_task_service_pb2.CreateTaskResponse]]:
         """Admits a task. Idempotent by definition: a repeat with the same id and digest is
-        answered with created = false and changes nothing, its extensions and deadlines
+        answered with created = false and changes nothing, its extensions, delay and deadlines
         included.
         Limits: a task with all that it holds is at most 2,000,000 bytes of canonical JSON.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_INTEGER, INVALID_JSON,
@@ -200,7 +200,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         """Asks for a task to be cancelled. Idempotent; the first reason stays, and a task that
         has ended keeps its end. A task that nobody holds and that has no open outcome is
         CANCELED at once. Otherwise the holder is told at once, and the task is CANCELED when
-        a worker acknowledges: see WaitTask.
+        the holder acknowledges or its lease is over, and no outcome is open: see WaitTask.
         Errors: FIELD_INVALID, TASK_NOT_FOUND.
         """
 

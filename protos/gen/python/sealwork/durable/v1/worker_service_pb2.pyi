@@ -77,9 +77,9 @@ class _ClaimReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClaimReas
     CLAIM_REASON_RECLAIMED: _ClaimReason.ValueType  # 3
     """Run it again: the worker before did not renew."""
     CLAIM_REASON_RECOVERY: _ClaimReason.ValueType  # 4
-    """Do not run it: reconcile its open actions, then release it."""
-    CLAIM_REASON_CANCEL: _ClaimReason.ValueType  # 5
-    """Do not run it: acknowledge its cancellation."""
+    """Do not run it: reconcile its open actions, then release it, which also acknowledges a
+    requested cancellation.
+    """
 
 class ClaimReason(_ClaimReason, metaclass=_ClaimReasonEnumTypeWrapper):
     """ClaimReason says what a claimed task needs."""
@@ -93,9 +93,9 @@ CLAIM_REASON_RESUMED: ClaimReason.ValueType  # 2
 CLAIM_REASON_RECLAIMED: ClaimReason.ValueType  # 3
 """Run it again: the worker before did not renew."""
 CLAIM_REASON_RECOVERY: ClaimReason.ValueType  # 4
-"""Do not run it: reconcile its open actions, then release it."""
-CLAIM_REASON_CANCEL: ClaimReason.ValueType  # 5
-"""Do not run it: acknowledge its cancellation."""
+"""Do not run it: reconcile its open actions, then release it, which also acknowledges a
+requested cancellation.
+"""
 Global___ClaimReason: _TypeAlias = ClaimReason  # noqa: Y015
 
 class _NotClaimableReason:
@@ -115,7 +115,7 @@ class _NotClaimableReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_No
     NOT_CLAIMABLE_REASON_RECOVERY_ONLY: _NotClaimableReason.ValueType  # 4
     """An outcome is open: ClaimForRecovery takes it."""
     NOT_CLAIMABLE_REASON_NOT_BEFORE: _NotClaimableReason.ValueType  # 5
-    """It was yielded, and its time has not come."""
+    """Its delay is not over."""
     NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER: _NotClaimableReason.ValueType  # 6
     """ClaimForRecovery only: no outcome is open."""
 
@@ -133,7 +133,7 @@ NOT_CLAIMABLE_REASON_AWAITING_APPROVAL: NotClaimableReason.ValueType  # 3
 NOT_CLAIMABLE_REASON_RECOVERY_ONLY: NotClaimableReason.ValueType  # 4
 """An outcome is open: ClaimForRecovery takes it."""
 NOT_CLAIMABLE_REASON_NOT_BEFORE: NotClaimableReason.ValueType  # 5
-"""It was yielded, and its time has not come."""
+"""Its delay is not over."""
 NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER: NotClaimableReason.ValueType  # 6
 """ClaimForRecovery only: no outcome is open."""
 Global___NotClaimableReason: _TypeAlias = NotClaimableReason  # noqa: Y015
@@ -1238,7 +1238,7 @@ class ReleaseTaskResponse(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def status(self) -> _task_pb2.TaskStatus:
-        """Where the task stands; releasing does not change its state."""
+        """Where the task stands: as before, or CANCELED when that was requested."""
 
     def __init__(
         self,

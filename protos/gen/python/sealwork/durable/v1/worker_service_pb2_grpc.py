@@ -133,9 +133,10 @@ class WorkerServiceServicer:
     def ClaimNext(self, request, context):
         """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
         for one. Tasks whose attempts are used up are stopped on the way. Idempotent by
-        claim_id while the lease is held.
+        claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
         Limits: 1 to 64 drivers, wait at most 10 s.
-        Errors: FIELD_INVALID, INVALID_IDENTIFIER, REQUEST_ID_REUSED, POLICY_UNAVAILABLE.
+        Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
+        POLICY_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,21 +144,23 @@ class WorkerServiceServicer:
 
     def ClaimTask(self, request, context):
         """Claims one task by its id. That it cannot be claimed is an answer, not an error.
-        Idempotent by claim_id while the lease is held; another claim_id of the same worker is
-        another claim, and the live lease stands against it.
-        Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, REQUEST_ID_REUSED,
-        ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+        Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
+        LEASE_LOST. Another claim_id of the same worker is another claim, and the live lease
+        stands against it.
+        Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
+        REQUEST_ID_REUSED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClaimForRecovery(self, request, context):
-        """Claims a task with an open outcome, to reconcile it. Uses no attempt, works when the
-        attempts are used up and after the task has ended, and never lets the handler run.
-        Idempotent by claim_id while the lease is held.
-        Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, REQUEST_ID_REUSED,
-        ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+        """Claims a task with an open outcome, to reconcile it. Uses no attempt, leaves the state
+        as it is, works when the attempts are used up, and never lets the handler run.
+        Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
+        LEASE_LOST.
+        Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
+        REQUEST_ID_REUSED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,8 +178,9 @@ class WorkerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseTask(self, request, context):
-        """Gives the task back; it can be claimed at once. Idempotent while nobody else has
-        claimed it. The attempt stays used.
+        """Gives the task back; it can be claimed at once. What is EXECUTING is UNKNOWN from then
+        on, and a requested cancellation is acknowledged with it when no outcome is open. The
+        attempt stays used. Idempotent while nobody else has claimed it.
         Errors: FIELD_INVALID, TASK_NOT_FOUND, LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -198,15 +202,17 @@ class WorkerServiceServicer:
     def ReserveBudget(self, request, context):
         """Reserves tokens and cost before they are spent. There is no refund. Idempotent by
         reservation_id, over restarts of the handler as well.
-        Errors: FIELD_INVALID, INVALID_INTEGER, TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING,
-        CANCEL_REQUESTED, BUDGET_EXHAUSTED, REQUEST_ID_REUSED.
+        Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_INTEGER, TASK_TOO_LARGE,
+        TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, BUDGET_EXHAUSTED,
+        REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteTask(self, request, context):
-        """Ends the task: its handler returned. When cancellation was requested before, the task
+        """Ends the task: its handler returned. An action that is EXECUTING or UNKNOWN, or waits
+        for its approval, stands against it. When cancellation was requested before, the task
         becomes CANCELED instead and the success is discarded: read the status. Idempotent by
         the lease that did it.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,

@@ -60,23 +60,26 @@ class WorkerServiceStub:
     ClaimNext: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimNextRequest, _worker_service_pb2.ClaimNextResponse]
     """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
     for one. Tasks whose attempts are used up are stopped on the way. Idempotent by
-    claim_id while the lease is held.
+    claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
     Limits: 1 to 64 drivers, wait at most 10 s.
-    Errors: FIELD_INVALID, INVALID_IDENTIFIER, REQUEST_ID_REUSED, POLICY_UNAVAILABLE.
+    Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
+    POLICY_UNAVAILABLE.
     """
     ClaimTask: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimTaskRequest, _worker_service_pb2.ClaimTaskResponse]
     """Claims one task by its id. That it cannot be claimed is an answer, not an error.
-    Idempotent by claim_id while the lease is held; another claim_id of the same worker is
-    another claim, and the live lease stands against it.
-    Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, REQUEST_ID_REUSED,
-    ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+    Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
+    LEASE_LOST. Another claim_id of the same worker is another claim, and the live lease
+    stands against it.
+    Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
+    REQUEST_ID_REUSED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
     """
     ClaimForRecovery: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimForRecoveryRequest, _worker_service_pb2.ClaimForRecoveryResponse]
-    """Claims a task with an open outcome, to reconcile it. Uses no attempt, works when the
-    attempts are used up and after the task has ended, and never lets the handler run.
-    Idempotent by claim_id while the lease is held.
-    Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, REQUEST_ID_REUSED,
-    ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+    """Claims a task with an open outcome, to reconcile it. Uses no attempt, leaves the state
+    as it is, works when the attempts are used up, and never lets the handler run.
+    Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
+    LEASE_LOST.
+    Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
+    REQUEST_ID_REUSED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
     """
     RenewLeases: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.RenewLeasesRequest, _worker_service_pb2.RenewLeasesResponse]
     """Twin of renewals: one verdict per lease, in order; also tells of cancels. Idempotent.
@@ -86,8 +89,9 @@ class WorkerServiceStub:
     Errors: FIELD_INVALID.
     """
     ReleaseTask: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ReleaseTaskRequest, _worker_service_pb2.ReleaseTaskResponse]
-    """Gives the task back; it can be claimed at once. Idempotent while nobody else has
-    claimed it. The attempt stays used.
+    """Gives the task back; it can be claimed at once. What is EXECUTING is UNKNOWN from then
+    on, and a requested cancellation is acknowledged with it when no outcome is open. The
+    attempt stays used. Idempotent while nobody else has claimed it.
     Errors: FIELD_INVALID, TASK_NOT_FOUND, LEASE_LOST.
     """
     YieldTask: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.YieldTaskRequest, _worker_service_pb2.YieldTaskResponse]
@@ -101,11 +105,13 @@ class WorkerServiceStub:
     ReserveBudget: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ReserveBudgetRequest, _worker_service_pb2.ReserveBudgetResponse]
     """Reserves tokens and cost before they are spent. There is no refund. Idempotent by
     reservation_id, over restarts of the handler as well.
-    Errors: FIELD_INVALID, INVALID_INTEGER, TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING,
-    CANCEL_REQUESTED, BUDGET_EXHAUSTED, REQUEST_ID_REUSED.
+    Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_INTEGER, TASK_TOO_LARGE,
+    TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, BUDGET_EXHAUSTED,
+    REQUEST_ID_REUSED.
     """
     CompleteTask: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.CompleteTaskRequest, _worker_service_pb2.CompleteTaskResponse]
-    """Ends the task: its handler returned. When cancellation was requested before, the task
+    """Ends the task: its handler returned. An action that is EXECUTING or UNKNOWN, or waits
+    for its approval, stands against it. When cancellation was requested before, the task
     becomes CANCELED instead and the success is discarded: read the status. Idempotent by
     the lease that did it.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
@@ -157,23 +163,26 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     ClaimNext: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimNextRequest, _worker_service_pb2.ClaimNextResponse]  # type: ignore[assignment]
     """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
     for one. Tasks whose attempts are used up are stopped on the way. Idempotent by
-    claim_id while the lease is held.
+    claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
     Limits: 1 to 64 drivers, wait at most 10 s.
-    Errors: FIELD_INVALID, INVALID_IDENTIFIER, REQUEST_ID_REUSED, POLICY_UNAVAILABLE.
+    Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
+    POLICY_UNAVAILABLE.
     """
     ClaimTask: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimTaskRequest, _worker_service_pb2.ClaimTaskResponse]  # type: ignore[assignment]
     """Claims one task by its id. That it cannot be claimed is an answer, not an error.
-    Idempotent by claim_id while the lease is held; another claim_id of the same worker is
-    another claim, and the live lease stands against it.
-    Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, REQUEST_ID_REUSED,
-    ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+    Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
+    LEASE_LOST. Another claim_id of the same worker is another claim, and the live lease
+    stands against it.
+    Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
+    REQUEST_ID_REUSED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
     """
     ClaimForRecovery: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimForRecoveryRequest, _worker_service_pb2.ClaimForRecoveryResponse]  # type: ignore[assignment]
-    """Claims a task with an open outcome, to reconcile it. Uses no attempt, works when the
-    attempts are used up and after the task has ended, and never lets the handler run.
-    Idempotent by claim_id while the lease is held.
-    Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, REQUEST_ID_REUSED,
-    ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+    """Claims a task with an open outcome, to reconcile it. Uses no attempt, leaves the state
+    as it is, works when the attempts are used up, and never lets the handler run.
+    Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
+    LEASE_LOST.
+    Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
+    REQUEST_ID_REUSED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
     """
     RenewLeases: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.RenewLeasesRequest, _worker_service_pb2.RenewLeasesResponse]  # type: ignore[assignment]
     """Twin of renewals: one verdict per lease, in order; also tells of cancels. Idempotent.
@@ -183,8 +192,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     Errors: FIELD_INVALID.
     """
     ReleaseTask: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ReleaseTaskRequest, _worker_service_pb2.ReleaseTaskResponse]  # type: ignore[assignment]
-    """Gives the task back; it can be claimed at once. Idempotent while nobody else has
-    claimed it. The attempt stays used.
+    """Gives the task back; it can be claimed at once. What is EXECUTING is UNKNOWN from then
+    on, and a requested cancellation is acknowledged with it when no outcome is open. The
+    attempt stays used. Idempotent while nobody else has claimed it.
     Errors: FIELD_INVALID, TASK_NOT_FOUND, LEASE_LOST.
     """
     YieldTask: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.YieldTaskRequest, _worker_service_pb2.YieldTaskResponse]  # type: ignore[assignment]
@@ -198,11 +208,13 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     ReserveBudget: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ReserveBudgetRequest, _worker_service_pb2.ReserveBudgetResponse]  # type: ignore[assignment]
     """Reserves tokens and cost before they are spent. There is no refund. Idempotent by
     reservation_id, over restarts of the handler as well.
-    Errors: FIELD_INVALID, INVALID_INTEGER, TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING,
-    CANCEL_REQUESTED, BUDGET_EXHAUSTED, REQUEST_ID_REUSED.
+    Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_INTEGER, TASK_TOO_LARGE,
+    TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, BUDGET_EXHAUSTED,
+    REQUEST_ID_REUSED.
     """
     CompleteTask: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.CompleteTaskRequest, _worker_service_pb2.CompleteTaskResponse]  # type: ignore[assignment]
-    """Ends the task: its handler returned. When cancellation was requested before, the task
+    """Ends the task: its handler returned. An action that is EXECUTING or UNKNOWN, or waits
+    for its approval, stands against it. When cancellation was requested before, the task
     becomes CANCELED instead and the success is discarded: read the status. Idempotent by
     the lease that did it.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
@@ -263,9 +275,10 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_worker_service_pb2.ClaimNextResponse, _abc.Awaitable[_worker_service_pb2.ClaimNextResponse]]:
         """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
         for one. Tasks whose attempts are used up are stopped on the way. Idempotent by
-        claim_id while the lease is held.
+        claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
         Limits: 1 to 64 drivers, wait at most 10 s.
-        Errors: FIELD_INVALID, INVALID_IDENTIFIER, REQUEST_ID_REUSED, POLICY_UNAVAILABLE.
+        Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
+        POLICY_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -275,10 +288,11 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.ClaimTaskResponse, _abc.Awaitable[_worker_service_pb2.ClaimTaskResponse]]:
         """Claims one task by its id. That it cannot be claimed is an answer, not an error.
-        Idempotent by claim_id while the lease is held; another claim_id of the same worker is
-        another claim, and the live lease stands against it.
-        Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, REQUEST_ID_REUSED,
-        ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+        Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
+        LEASE_LOST. Another claim_id of the same worker is another claim, and the live lease
+        stands against it.
+        Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
+        REQUEST_ID_REUSED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -287,11 +301,12 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_service_pb2.ClaimForRecoveryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.ClaimForRecoveryResponse, _abc.Awaitable[_worker_service_pb2.ClaimForRecoveryResponse]]:
-        """Claims a task with an open outcome, to reconcile it. Uses no attempt, works when the
-        attempts are used up and after the task has ended, and never lets the handler run.
-        Idempotent by claim_id while the lease is held.
-        Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, REQUEST_ID_REUSED,
-        ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+        """Claims a task with an open outcome, to reconcile it. Uses no attempt, leaves the state
+        as it is, works when the attempts are used up, and never lets the handler run.
+        Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
+        LEASE_LOST.
+        Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
+        REQUEST_ID_REUSED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -313,8 +328,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_service_pb2.ReleaseTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.ReleaseTaskResponse, _abc.Awaitable[_worker_service_pb2.ReleaseTaskResponse]]:
-        """Gives the task back; it can be claimed at once. Idempotent while nobody else has
-        claimed it. The attempt stays used.
+        """Gives the task back; it can be claimed at once. What is EXECUTING is UNKNOWN from then
+        on, and a requested cancellation is acknowledged with it when no outcome is open. The
+        attempt stays used. Idempotent while nobody else has claimed it.
         Errors: FIELD_INVALID, TASK_NOT_FOUND, LEASE_LOST.
         """
 
@@ -340,8 +356,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_worker_service_pb2.ReserveBudgetResponse, _abc.Awaitable[_worker_service_pb2.ReserveBudgetResponse]]:
         """Reserves tokens and cost before they are spent. There is no refund. Idempotent by
         reservation_id, over restarts of the handler as well.
-        Errors: FIELD_INVALID, INVALID_INTEGER, TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING,
-        CANCEL_REQUESTED, BUDGET_EXHAUSTED, REQUEST_ID_REUSED.
+        Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_INTEGER, TASK_TOO_LARGE,
+        TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, BUDGET_EXHAUSTED,
+        REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod
@@ -350,7 +367,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_service_pb2.CompleteTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.CompleteTaskResponse, _abc.Awaitable[_worker_service_pb2.CompleteTaskResponse]]:
-        """Ends the task: its handler returned. When cancellation was requested before, the task
+        """Ends the task: its handler returned. An action that is EXECUTING or UNKNOWN, or waits
+        for its approval, stands against it. When cancellation was requested before, the task
         becomes CANCELED instead and the success is discarded: read the status. Idempotent by
         the lease that did it.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
