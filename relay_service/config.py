@@ -26,6 +26,8 @@ _UNITS: Final = {"_ms": "milliseconds", "_seconds": "seconds"}
 _SERVICE_LINK: Final = re.compile(
     rf"{PREFIX}(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
 )
+# Read by the commands that call a relay, often in the shell that starts one.
+_OF_COMMANDS: Final = frozenset({"OPERATOR_KEY"})
 _SERVICE_LINK_PORT: Final = re.compile(rf"{PREFIX}(?:\w+_)?PORT=(?:tcp|udp|sctp)://\S+")
 
 
@@ -50,8 +52,16 @@ class RelaySettings(BaseSettings):
         description="Where routing state lives: memory: (lost at a restart), embedded:DIR, valkey://HOST:PORT/DB.",
     )
     projection: Path | None = Field(None, description="Projection file: sites, consents, devices, rosters.")
+    policy: str = Field(
+        "", description="Address of the operator's PolicyService: HOST:PORT or unix:PATH; none if not set."
+    )
+    policy_ca: Path | None = Field(
+        None, description="Roots that the policy's certificate is checked against; the system's if not set."
+    )
     operator_identity: Path | None = Field(
-        None, description='Public identity of the operator, who may call the admin plane as "operator".'
+        None,
+        description='Public identity of the operator, who may decide and look on as "operator"; of several, '
+        "a folder with a NAME.json for each.",
     )
     lease_ms: Annotated[int, Field(ge=MINIMUM_LEASE_MS, le=MAXIMUM_LEASE_MS)] = Field(
         DEFAULT_LEASE_MS, description="How long a device holds a job without renewing."
@@ -157,6 +167,16 @@ class RelaySettings(BaseSettings):
             is_loopback(value)
         return value
 
+    @field_validator("policy")
+    @classmethod
+    def _policy_address(cls, value: str) -> str:
+        try:
+            if value:
+                is_loopback(value)
+        except SettingsError:
+            raise ValueError(f"{value!r} is no address: write HOST:PORT, [IPV6]:PORT or unix:PATH") from None
+        return value
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.dev and self.behind_mesh:
@@ -165,6 +185,13 @@ class RelaySettings(BaseSettings):
             raise ValueError(
                 "no projection: give --projection FILE (relay-service projection new FILE makes one), "
                 "or a store where another relay has put one, or --dev to serve nobody"
+            )
+        if self.policy_ca is not None and not self.policy:
+            raise ValueError("--policy-ca is for --policy, which is not given")
+        if self.control_plane_key is not None and not self.policy:
+            raise ValueError(
+                "--control-plane-key without --policy: devices would wait for signed grants that nobody "
+                "gives; say --policy ADDRESS, or leave the key out"
             )
         if self.liveness_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("--liveness must be at least twice --heartbeat, or one late beat ends a stream")
@@ -214,7 +241,12 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     faults = []
     for name, value in sorted(environment.items()):
         setting = name.upper().removeprefix(PREFIX)
-        if setting == name.upper() or setting in known or _is_service_link(name, value):
+        if (
+            setting == name.upper()
+            or setting in known
+            or setting in _OF_COMMANDS
+            or _is_service_link(name, value)
+        ):
             continue
         near = difflib.get_close_matches(setting, known, n=1)
         meant = f"did you mean {PREFIX}{near[0]}?" if near else "relay-service check-config --help lists them"

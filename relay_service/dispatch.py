@@ -11,14 +11,17 @@ from random import Random
 
 import structlog
 
+from relay_service.authorship import Authorship
 from relay_service.core.limits import INLINE_BODY_BYTES, LEASES_PER_DEVICE
 from relay_service.core.model import (
     Change,
     ChurnReport,
+    GrantedJob,
     LeaseChanged,
     NoticeAdded,
     PairingDecided,
     ProjectionShared,
+    Route,
     SealedEnvelope,
     SessionOpened,
     Verdict,
@@ -27,6 +30,7 @@ from relay_service.core.model import (
 )
 from relay_service.core.projection import ProjectedDevice, Projection
 from relay_service.inbox_delivery import InboxDelivery
+from relay_service.policy import Policy
 from relay_service.sessions.daemon_session import DaemonSession
 from relay_service.store.base import ClaimRequest, RoutingStore
 from relay_service.waiting_room import Claimant, WaitingRoom
@@ -40,7 +44,11 @@ _STEPS_PER_TURN = 16
 
 
 class Dispatch:
-    """Claims on behalf of waiting devices, and carries news to holders and sites."""
+    """Claims on behalf of waiting devices, and carries news to holders and sites.
+
+    Args:
+        policy: asked about every grant before anybody hears of it; None grants by consent alone.
+    """
 
     def __init__(
         self,
@@ -52,6 +60,7 @@ class Dispatch:
         lease_ms: int,
         random: Random,
         on_churn: Callable[[ChurnReport], None],
+        policy: Policy | None = None,
     ) -> None:
         self._store = store
         self._projection = projection
@@ -68,11 +77,24 @@ class Dispatch:
         self._uninformed: OrderedDict[DaemonSession, None] = OrderedDict()
         self._missed = False
         self._pump: asyncio.Task[None] | None = None
+        self._authorship: Authorship | None = None
+        if policy is not None:
+            policy.listen(self.reconsider)
+            self._authorship = Authorship(
+                store,
+                policy,
+                lease_ms=lease_ms,
+                may_have=self._may_have,
+                wake=self._wake,
+                seek=self.seek,
+            )
         self._stop_listening = store.listen(self._note)
 
-    def close(self) -> None:
-        """Ends listening and pushing."""
+    async def close(self) -> None:
+        """Ends listening, asking and pushing."""
         self._stop_listening()
+        if self._authorship is not None:
+            await self._authorship.close()
         if self._pump is not None:
             self._pump.cancel()
 
@@ -87,6 +109,8 @@ class Dispatch:
         """The claimant takes no work for now."""
         self._seekers.pop(id(claimant), None)
         self._waiting.leave(claimant)
+        if self._authorship is not None:
+            self._authorship.abandon(claimant)
 
     def deliver(self, site_id: str) -> None:
         """A stream of the site may be able to take notices now."""
@@ -121,7 +145,16 @@ class Dispatch:
 
     async def claim_now(self, claimant: Claimant) -> bool:
         """Claims all that the claimant would take; True when it got something."""
-        return await self._claim(claimant, claimant.free)
+        claimed = await self._claim(claimant, claimant.free)
+        if self._authorship is None:
+            return claimed
+        await self._authorship.settled(claimant)
+        return claimant.free == 0
+
+    async def settled(self, claimant: Claimant) -> None:
+        """Returns when the policy has been heard about everything that the claimant has won."""
+        if self._authorship is not None:
+            await self._authorship.settled(claimant)
 
     # -- what the store says ------------------------------------------------------------
 
@@ -156,7 +189,7 @@ class Dispatch:
     async def _work_off(self) -> None:
         try:
             steps = 0
-            while self._lease_changes or self._inboxes or self._uninformed or self._seekers or self._work:
+            while self._has_work():
                 await self._step()
                 steps += 1
                 if steps % _STEPS_PER_TURN == 0:
@@ -164,11 +197,17 @@ class Dispatch:
         finally:
             self._pump = None
 
+    def _has_work(self) -> bool:
+        news = self._lease_changes or self._inboxes or self._uninformed or self._seekers or self._work
+        return bool(news) or (self._authorship is not None and self._authorship.has_answers)
+
     async def _step(self) -> None:
         """One piece of news; cancels and losses before everything else."""
         try:
             if self._lease_changes:
                 await self._carry(self._lease_changes.popleft())
+            elif self._authorship is not None and self._authorship.has_answers:
+                await self._authorship.carry_out()
             elif self._inboxes:
                 site_id, _ = self._inboxes.popitem(last=False)
                 await self._inbox.deliver(site_id)
@@ -213,7 +252,7 @@ class Dispatch:
             raise
 
     async def _claim(self, claimant: Claimant, maximum: int) -> bool:
-        if maximum <= 0 or claimant.free <= 0 or not claimant.kinds:
+        if maximum <= 0 or self._room(claimant) <= 0 or not claimant.kinds:
             self._waiting.leave(claimant)
             return False
         device = claimant.device
@@ -221,6 +260,11 @@ class Dispatch:
             # A waiting call is not ended with the streams of its device.
             self._waiting.leave(claimant)
             return False
+        most = self._most(claimant, maximum)
+        if most <= 0 and claimant.request_id is None:
+            self._waiting.enter(claimant)
+            return False
+        # One that names its claim may be repeating it, which is answered whatever the policy does.
         granted = await self._store.claim(
             ClaimRequest(
                 runner_id=device.runner_id,
@@ -228,18 +272,35 @@ class Dispatch:
                 device=device.identity,
                 routes=self._projection().routes_for(device.owner),
                 kinds=claimant.kinds,
-                maximum=min(maximum, LEASES_PER_DEVICE),
+                maximum=most,
                 lease_ms=self._lease_ms,
                 request_id=claimant.request_id,
+                authorise=self._authorship is not None,
             )
         )
-        if granted:
+        if granted and self._authorship is not None:
+            await self._authorship.begin(claimant, granted)
+        elif granted:
             await claimant.grant(granted, await self._store.now())
-        if claimant.free > 0:
+        if self._room(claimant) > 0:
             self._waiting.enter(claimant)
         else:
             self._waiting.leave(claimant)
         return bool(granted)
+
+    def _room(self, claimant: Claimant) -> int:
+        return claimant.free if self._authorship is None else self._authorship.room(claimant)
+
+    def _most(self, claimant: Claimant, maximum: int) -> int:
+        """How many jobs to claim; none while the policy is left alone, which would decline them all."""
+        most = min(maximum, self._room(claimant), LEASES_PER_DEVICE)
+        return most if self._authorship is None else self._authorship.policy.room(most)
+
+    def _may_have(self, claimant: Claimant, job: GrantedJob) -> bool:
+        """Whether what was in force when the job was claimed still is."""
+        projection, device = self._projection(), claimant.device
+        route = Route(job.site_id, job.stub.owner)
+        return _is_in_force(device, projection) and route in projection.routes_for(device.owner)
 
     # -- news for holders ---------------------------------------------------------------
 

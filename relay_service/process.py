@@ -1,14 +1,17 @@
 """The relay as a process: settings to parts, signals to drain, logs and metrics to the outside."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
+import grpc
 import structlog
 
 from relay_service.config import RelaySettings
 from relay_service.core.identity import PublicIdentity
 from relay_service.identity_file import IdentityFileError, load_identity, load_public_key
 from relay_service.pairing import PairingSettings
+from relay_service.planes.policy_client import PolicyClient
 from relay_service.projection import FileProjection, ProjectionSource
 from relay_service.projection_exchange import ProjectionExchange
 from relay_service.projection_keeper import ProjectionKeeper
@@ -20,7 +23,7 @@ from service_common.clocks import Clock, SystemClock
 from service_common.errors import SettingsError
 from service_common.event_loop import run as run_event_loop
 from service_common.event_loop import tune_garbage_collector
-from service_common.listeners import Listener
+from service_common.listeners import Listener, is_loopback
 from service_common.logs import LOG_KEYS, configure_logs
 from service_common.metrics import Metrics, MetricsEndpoint
 from service_common.process_limits import raise_file_limit
@@ -47,7 +50,7 @@ RELAY_LOG_KEYS = LOG_KEYS | {
     "store",
     "window_ms",
 }
-# The name that the operator signs with.
+# The name that the only operator signs with.
 OPERATOR = "operator"
 # Descriptors beside those of connections: listeners, the log, the projection file, epoll.
 _OTHER_FILES = 1_000
@@ -78,7 +81,8 @@ async def _serve(settings: RelaySettings) -> None:
         background = Background()
         exchange = ProjectionExchange(store, source, background)
         keeper = ProjectionKeeper(source, exchange, forgetful=_is_forgetful(settings))
-        options = _options(settings)
+        policy = open_policy(settings)
+        options = replace(_options(settings), policy=policy)
         server = RelayServer(store, source, options, clock=clock, metrics=metrics, keeper=keeper)
         gap.tell = [server.relay.dispatch.note_gap, exchange.missed, server.pairing.recheck]
         try:
@@ -89,6 +93,8 @@ async def _serve(settings: RelaySettings) -> None:
         finally:
             exchange.end()
             await background.cancel()
+            if policy is not None:
+                await policy.close()
 
 
 class Gap:
@@ -124,6 +130,23 @@ def _projection(
         return ProjectionSource(metrics=metrics), None
     source = FileProjection(settings.projection, clock, metrics=metrics)
     return source, source
+
+
+def open_policy(settings: RelaySettings) -> PolicyClient | None:
+    """The operator's policy, not connected yet: plaintext where nobody else listens, TLS elsewhere.
+
+    Raises:
+        SettingsError: the file of the roots cannot be read.
+    """
+    if not settings.policy:
+        return None
+    if settings.policy_ca is None and (settings.behind_mesh or is_loopback(settings.policy)):
+        return PolicyClient(settings.policy)
+    try:
+        roots = None if settings.policy_ca is None else settings.policy_ca.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"--policy-ca: {settings.policy_ca}: {error.strerror}") from None
+    return PolicyClient(settings.policy, grpc.ssl_channel_credentials(roots))
 
 
 def _is_forgetful(settings: RelaySettings) -> bool:
@@ -162,8 +185,12 @@ def _pairing(settings: RelaySettings) -> PairingSettings:
 def _operators(settings: RelaySettings) -> dict[str, PublicIdentity]:
     if settings.operator_identity is None:
         return {}
+    path = settings.operator_identity
+    files = {each.stem: each for each in sorted(path.glob("*.json"))} if path.is_dir() else {OPERATOR: path}
+    if not files:
+        raise SettingsError(f"{path}: has no NAME.json with the public identity of an operator")
     try:
-        return {OPERATOR: load_identity(settings.operator_identity)}
+        return {name: load_identity(file) for name, file in files.items()}
     except IdentityFileError as error:
         raise SettingsError(str(error)) from None
 

@@ -12,6 +12,7 @@ from relay_service.inbox_delivery import InboxDelivery
 from relay_service.key_directory import ProjectionKeys
 from relay_service.planes.daemon_calls import DaemonCalls
 from relay_service.planes.site_calls import SiteCalls
+from relay_service.policy import Policy
 from relay_service.projection import ProjectionSource
 from relay_service.projection_effects import ProjectionEffects
 from relay_service.relay_metrics import RelayMetrics
@@ -33,6 +34,7 @@ class Relay:
 
     Args:
         sessions_per_site: streams that one site may have.
+        policy: the operator's, None when consent alone decides.
 
     Attributes:
         leaving: set when a drain has begun.
@@ -47,6 +49,7 @@ class Relay:
         metrics: RelayMetrics,
         *,
         sessions_per_site: int = 16,
+        policy: Policy | None = None,
     ) -> None:
         self.store = store
         self._clock = settings.session.clock
@@ -61,6 +64,7 @@ class Relay:
             lease_ms=settings.session.times.lease_ms,
             random=settings.session.random,
             on_churn=metrics.churn,
+            policy=policy,
         )
         self.daemon_calls = DaemonCalls(
             store,
@@ -68,7 +72,7 @@ class Relay:
             lease_ms=settings.session.times.lease_ms,
             on_freed=self.dispatch.freed,
         )
-        self.site_calls = SiteCalls(store, self.projection, self.inbox.settled, self.inbox.sealed)
+        self.site_calls = SiteCalls(store, self.projection, self.inbox.settled, self.inbox.sealed, policy)
         self.leaving = asyncio.Event()
         self._source = source
         self._background = Background()
@@ -105,7 +109,7 @@ class Relay:
         stop_listening, self._stop_listening = self._stop_listening, lambda: None
         stop_listening()
         self._effects.close()
-        self.dispatch.close()
+        await self.dispatch.close()
         await self._background.cancel()
 
     # -- what the servicers need --------------------------------------------------------
@@ -120,13 +124,14 @@ class Relay:
 
     async def claim(self, claimant: WaitingClaimant, seconds: float) -> None:
         """Claims for a waiting call until it got something or the time is up."""
-        if await self.dispatch.claim_now(claimant) or seconds <= 0:
-            self.dispatch.forget(claimant)
-            return
-        # Once more, now that it waits: work that came during the claim found nobody waiting.
-        self.dispatch.seek(claimant)
         try:
+            if await self.dispatch.claim_now(claimant) or seconds <= 0:
+                return
+            # Once more, now that it waits: work that came during the claim found nobody waiting.
+            self.dispatch.seek(claimant)
             await claimant.wait(self._clock, seconds)
+            # What it has won by then is its own if the policy agrees.
+            await self.dispatch.settled(claimant)
         finally:
             self.dispatch.forget(claimant)
 

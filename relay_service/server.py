@@ -17,6 +17,7 @@ from relay_service.planes.control_plane import ControlPlane
 from relay_service.planes.daemon_plane import DaemonPlane
 from relay_service.planes.pairing_calls import PairingCalls
 from relay_service.planes.site_plane import SitePlane
+from relay_service.policy import Policy, PolicyService
 from relay_service.projection import ProjectionSource
 from relay_service.projection_exchange import ProjectionExchange
 from relay_service.projection_keeper import ProjectionKeeper
@@ -73,6 +74,8 @@ class ServerOptions:
         admin_listener: where operators look on without a signature; whoever reaches it may look.
         so_reuseport: let several processes share a port.
         pairing: how devices pair by code.
+        policy: the operator's, asked about needs and grants; None when consent alone decides. It is
+            its maker's to close.
     """
 
     listeners: Sequence[Listener]
@@ -86,6 +89,7 @@ class ServerOptions:
     admin_listener: Listener | None = None
     so_reuseport: bool = False
     pairing: PairingSettings = field(default_factory=PairingSettings)
+    policy: PolicyService | None = None
 
 
 class RelayServer:
@@ -135,7 +139,13 @@ class RelayServer:
             offered_version=options.offered_version,
         )
         self.relay = Relay(
-            store, source, keys, settings, relay_metrics, sessions_per_site=options.sessions_per_site
+            store,
+            source,
+            keys,
+            settings,
+            relay_metrics,
+            sessions_per_site=options.sessions_per_site,
+            policy=None if options.policy is None else Policy(options.policy, self.clock, self.metrics),
         )
         self.drain.register(self.relay.drain)
         self.pairing = PairingDesk(store, source, options.pairing, self.clock, metrics=self.metrics)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Protocol
 
-from relay_service.core.model import Audience, GrantedJob, WorkAvailable
+from relay_service.core.model import Audience, Capability, GrantedJob, WorkAvailable
 from relay_service.core.projection import ProjectedDevice, Projection
 from service_common.clocks import Clock
 
@@ -19,6 +19,10 @@ class Claimant(Protocol):
     @property
     def kinds(self) -> frozenset[str]:
         """What it advertises now."""
+
+    @property
+    def matrix(self) -> tuple[Capability, ...]:
+        """What it advertises now, in full."""
 
     @property
     def free(self) -> int:

@@ -16,6 +16,8 @@ _METAVARS = {
     "listen": "ADDRESS",
     "store": "URL",
     "projection": "FILE",
+    "policy": "ADDRESS",
+    "policy_ca": "FILE",
     "metrics_listen": "HOST:PORT",
     "admin_listen": "ADDRESS",
     "server_instance": "NAME",

@@ -235,11 +235,11 @@ def verdict_to_proto(verdict: Verdict) -> job_pb2.LeaseVerdict:
     return message
 
 
-def granted_to_proto(
-    granted: GrantedJob, now_ms: int, grant: job_pb2.SignedGrant | None = None
-) -> daemon_plane_pb2.Granted:
+def granted_to_proto(granted: GrantedJob, now_ms: int) -> daemon_plane_pb2.Granted:
     """A granted job as its message, the lease counted from `now_ms` (store clock)."""
-    message = daemon_plane_pb2.Granted(stub=stub_to_proto(granted.stub), grant=grant)
+    message = daemon_plane_pb2.Granted(stub=stub_to_proto(granted.stub))
+    if granted.signed_grant is not None:
+        message.grant.MergeFromString(granted.signed_grant)
     message.lease.id = granted.lease_id
     set_span(message.lease.remaining, granted.lease_expires_at_ms - now_ms)
     set_instant(message.lease.expire_time, granted.lease_expires_at_ms)

@@ -29,6 +29,7 @@ class UnaryClaim:
         self, device: ProjectedDevice, matrix: Sequence[Capability], most: int, request_id: str
     ) -> None:
         self.device = device
+        self.matrix = tuple(matrix)
         self.kinds = frozenset(row.kind for row in matrix)
         self.request_id: str | None = request_id
         self.granted: list[GrantedJob] = []

@@ -3,6 +3,7 @@
 import grpc
 
 from relay_service.core.model import Refusal
+from relay_service.policy import SlotVerdict
 from sealwork.relay.v1 import job_pb2
 from service_common.errors import ServiceError
 
@@ -63,6 +64,38 @@ def refused(refusal: Refusal, metadata: dict[str, str] | None = None) -> Service
         )
     code, reason, message = _CODES[refusal]
     return ServiceError(code, reason, message, metadata=metadata or {})
+
+
+_SLOT_REFUSALS = {
+    SlotVerdict.NOT_DECLARED: (
+        "PURPOSE_NOT_DECLARED",
+        "the site has not declared this purpose; declare it, then publish again",
+    ),
+    SlotVerdict.UNMAPPED: (
+        "SLOT_UNSATISFIABLE",
+        "this person has chosen nothing for this purpose and waiting is useless; ask the person",
+    ),
+    SlotVerdict.WAITING: (
+        "SLOT_WAITING",
+        "nothing can answer this purpose now; try again much later",
+    ),
+}
+
+
+def slot_refused(verdict: SlotVerdict) -> ServiceError:
+    """The policy's verdict on a need; how long to wait is nothing that a site may learn."""
+    reason, message = _SLOT_REFUSALS[verdict]
+    return ServiceError(grpc.StatusCode.FAILED_PRECONDITION, reason, message)
+
+
+def policy_unavailable(retry_after_ms: int) -> ServiceError:
+    """The operator's policy did not answer."""
+    return ServiceError(
+        grpc.StatusCode.UNAVAILABLE,
+        "POLICY_UNAVAILABLE",
+        "the operator's policy did not answer, so nothing was published; repeat the request",
+        retry_after_ms=retry_after_ms,
+    )
 
 
 def stub_site_mismatch() -> ServiceError:

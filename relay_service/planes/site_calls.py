@@ -1,6 +1,6 @@
 """What a site can ask for, alike for unary calls and calls on the session."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from google.rpc import status_pb2
 
@@ -13,9 +13,12 @@ from relay_service.core.model import (
     RoutedJob,
     SealedEnvelope,
 )
+from relay_service.core.moves import HELD
 from relay_service.core.projection import ProjectedSite, Projection
 from relay_service.planes import convert, refusals
+from relay_service.planes.slot_questions import SlotQuestions
 from relay_service.planes.validation import Checks, check_size
+from relay_service.policy import Policy
 from relay_service.store.base import Enqueued, RoutingStore, TooLate
 from sealwork.relay.v1 import job_pb2, site_plane_pb2
 from service_common.errors import ServiceError
@@ -30,6 +33,7 @@ class SiteCalls:
         projection: the operator's decisions as they stand at this instant.
         on_settled: told which job ids and which notice ids a site has settled.
         on_sealed: told of the site and the job that it has sealed.
+        policy: asked about each need before the store; None when consent alone decides.
     """
 
     def __init__(
@@ -38,20 +42,20 @@ class SiteCalls:
         projection: Callable[[], Projection],
         on_settled: Callable[[str, list[str], list[str]], None],
         on_sealed: Callable[[str, str], None],
+        policy: Policy | None = None,
     ) -> None:
         self._store = store
         self._projection = projection
         self._on_settled = on_settled
         self._on_sealed = on_sealed
+        self._policy = policy
 
     async def enqueue_job(
         self, site_id: str, request: site_plane_pb2.EnqueueJobRequest
     ) -> site_plane_pb2.EnqueueJobResponse:
         """Publishes one stub."""
-        checks = Checks()
-        checks.stub("stub", request.stub)
-        checks.raise_faults()
-        return await self._enqueue(site_id, request.stub)
+        _check_stub("stub", request.stub)
+        return await self._enqueue(site_id, request.stub, self._questions(site_id, [request.stub]))
 
     async def enqueue_jobs(
         self, site_id: str, request: site_plane_pb2.EnqueueJobsRequest
@@ -62,7 +66,11 @@ class SiteCalls:
         if len({stub.id for stub in request.stubs}) < len(request.stubs):
             checks.fault("stubs", "must not name an id twice")
         checks.raise_faults()
-        results = [await self._enqueue_item(site_id, index, stub) for index, stub in enumerate(request.stubs)]
+        questions = self._questions(site_id, request.stubs)
+        results = [
+            await self._enqueue_item(site_id, index, stub, questions)
+            for index, stub in enumerate(request.stubs)
+        ]
         return site_plane_pb2.EnqueueJobsResponse(results=results)
 
     async def get_job(
@@ -76,7 +84,8 @@ class SiteCalls:
             cancelled=job.cancelled,
             seal_attempts=job.seal_attempts,
         )
-        if job.claim is not None and job.state is not JobState.DONE:
+        # A grant that the policy has not been heard about is nobody's business yet.
+        if job.claim is not None and job.state in HELD:
             response.lease_id = job.claim.lease_id
         if job.disposition is not None:
             response.disposition = convert.DISPOSITIONS[job.disposition]
@@ -138,19 +147,29 @@ class SiteCalls:
         return site_plane_pb2.AckResultsResponse(settled_ids=settled)
 
     async def _enqueue_item(
-        self, site_id: str, index: int, stub: job_pb2.JobStub
+        self, site_id: str, index: int, stub: job_pb2.JobStub, questions: SlotQuestions | None
     ) -> site_plane_pb2.EnqueueJobResult:
         try:
-            checks = Checks()
-            checks.stub(f"stubs[{index}]", stub)
-            checks.raise_faults()
-            return site_plane_pb2.EnqueueJobResult(enqueued=await self._enqueue(site_id, stub))
+            _check_stub(f"stubs[{index}]", stub)
+            enqueued = await self._enqueue(site_id, stub, questions)
+            return site_plane_pb2.EnqueueJobResult(enqueued=enqueued)
         except ServiceError as error:
             return site_plane_pb2.EnqueueJobResult(error=_status(error))
 
-    async def _enqueue(self, site_id: str, stub: job_pb2.JobStub) -> site_plane_pb2.EnqueueJobResponse:
+    def _questions(self, site_id: str, stubs: Iterable[job_pb2.JobStub]) -> SlotQuestions | None:
+        if self._policy is None:
+            return None
+        return SlotQuestions(self._policy, site_id, filter(_is_sound, stubs))
+
+    async def _enqueue(
+        self, site_id: str, stub: job_pb2.JobStub, questions: SlotQuestions | None
+    ) -> site_plane_pb2.EnqueueJobResponse:
         if stub.site not in self._site(site_id).acceptable_key_ids(await self._store.now()):
             raise refusals.stub_site_mismatch()
+        refusal = None if questions is None else await questions.refusal(stub)
+        # A job that is there was agreed to when it came, and "not queued" would be untrue of it.
+        if refusal is not None and await self._store.job(site_id, stub.id) is None:
+            raise refusal
         outcome = await self._store.enqueue(site_id, convert.stub_from_proto(stub))
         if not isinstance(outcome, Enqueued):
             raise refusals.refused(outcome)
@@ -189,6 +208,20 @@ def _same_seal(too_late: TooLate, lease: LeaseRef, envelope: SealedEnvelope) -> 
         return was
     tell = was is not None and too_late.refusal is Refusal.TOO_LATE
     raise refusals.refused(too_late.refusal, {"state": was.state.value} if tell and was else {})
+
+
+def _is_sound(stub: job_pb2.JobStub) -> bool:
+    try:
+        _check_stub("stub", stub)
+    except ServiceError:
+        return False
+    return True
+
+
+def _check_stub(field: str, stub: job_pb2.JobStub) -> None:
+    checks = Checks()
+    checks.stub(field, stub)
+    checks.raise_faults()
 
 
 def _check_job_id(job_id: str) -> None:

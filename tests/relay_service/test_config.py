@@ -35,6 +35,8 @@ def test_defaults() -> None:
         "RELAY_BEHIND_MESH": "false",
         "RELAY_STORE": "memory:",
         "RELAY_PROJECTION": "",
+        "RELAY_POLICY": "",
+        "RELAY_POLICY_CA": "",
         "RELAY_OPERATOR_IDENTITY": "",
         "RELAY_LEASE_MS": "60000",
         "RELAY_HEARTBEAT_SECONDS": "15",
