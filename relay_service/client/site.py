@@ -11,6 +11,7 @@ from relay_service.client.calls import (
     ACK_RESULTS,
     CANCEL_JOB,
     ENQUEUE_JOB,
+    GET_JOB,
     GET_RESULT,
     Calls,
     RequestSigner,
@@ -77,7 +78,8 @@ class Site:
             address: The relay, `host:port` or `unix:PATH`; a `Connection` for TLS.
             site_id: This site's id at the relay.
             keys: Its keys. The relay's projection has to name their key id.
-            earlier_keys: Keys from before a rotation, so that results sealed to them can be opened.
+            earlier_keys: Keys from before a rotation. Jobs that were published under them are still sealed
+                by them, and results that are sealed to them are opened.
             trust: Tells whether to seal to a device, given its identity and runner id. Without it, every
                 one is trusted that the relay names.
             on_orphan: Told of notices about jobs that this process did not enqueue. They stay unsettled, and
@@ -95,6 +97,7 @@ class Site:
         self._clock = clock or SystemClock()
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
         self._keys = keys
+        self._earlier_key_ids = frozenset(each.key_id for each in earlier_keys)
         self._acknowledge = acknowledge
         self._connect_timeout = connect_timeout
         self._jobs = JobTable()
@@ -182,7 +185,7 @@ class Site:
             job_id=uuid.uuid4().hex if job_id is None else job_id,
             kind=job_kind,
             owner=owner,
-            site_key_id=self._keys.key_id,
+            site_key_id=await self._key_id_for(job_id),
             audience=Audience(audience),
             purpose=purpose,
             text_length=text_length,
@@ -245,6 +248,18 @@ class Site:
 
     def _handle_of(self, job: SiteJob) -> JobHandle:
         return JobHandle(job, self.cancel, self._desk.settle, acknowledge=self._acknowledge)
+
+    async def _key_id_for(self, job_id: str | None) -> str:
+        """A job that was published before a rotation keeps the key that its stub names."""
+        if job_id is None or not self._earlier_key_ids:
+            return self._keys.key_id
+        try:
+            job = await self._calls.call("get_job", GET_JOB, site_plane_pb2.GetJobRequest(job_id=job_id))
+        except RelayError as error:
+            if error.reason != "JOB_NOT_FOUND":
+                raise
+            return self._keys.key_id
+        return job.stub.site if job.stub.site in self._earlier_key_ids else self._keys.key_id
 
     async def _publish(self, job: SiteJob) -> SiteJob:
         # Known before it is published: a device may claim it before the answer is here.

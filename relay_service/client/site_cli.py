@@ -22,11 +22,13 @@ from relay_service.client.cli_options import (
     run_to_end,
     show_identity,
 )
+from relay_service.client.keys import Keys
 from relay_service.client.outcomes import ErrorOutcome
 from relay_service.client.payloads import GeneratePayload, Payload
 from relay_service.client.site import JobHandle, JobResult, Site
 from relay_service.client.site_notices import OnOrphan
 from relay_service.client.site_watch import Watch, result_fields
+from relay_service.client.succession import sign_link
 
 _DEFAULT_KEYS: Final = Path("~/.sealwork/site-keys.json")
 _HINT_SECONDS: Final = 3.0
@@ -65,9 +67,19 @@ def _keys_option(command: Any) -> Any:
     )(command)
 
 
+def _earlier_keys_option(command: Any) -> Any:
+    return click.option(
+        "--earlier-keys",
+        multiple=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="A key file from before a rotation, for what is still sealed to it. May be repeated.",
+    )(command)
+
+
 def _site_options(command: Any) -> Any:
     command = click.option("-v", "--verbose", is_flag=True, help="Say what happens.")(command)
-    command = _keys_option(connection_options(command))
+    command = _keys_option(_earlier_keys_option(connection_options(command)))
     return click.option(
         "--site-id", default="demo", show_default=True, metavar="ID", help="This site's id at the relay."
     )(command)
@@ -114,6 +126,34 @@ def identity(keys: Path) -> None:
     take.
     """
     show_identity(keys.expanduser())
+
+
+@relay_site.command(epilog=_STATUS, short_help="Make new keys, and vouch for them with the old ones.")
+@_keys_option
+@click.option(
+    "--new-keys",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where the new keys are written.  [default: next-NAME beside the key file]",
+)
+def rotate(keys: Path, new_keys: Path | None) -> None:
+    """Make the keys that this site moves to, and vouch for them with its present ones.
+
+    Standard output is JSON for whoever runs the relay: the new identity, and the old key's word for it.
+    Once it is in force there, devices follow it. Then use the new file with --keys and the present one with
+    --earlier-keys, until the old key has had its time. Run again, it prints the same.
+    """
+    old_file = keys.expanduser()
+    new_file = (new_keys or keys.with_name(f"next-{keys.name}")).expanduser()
+    old = load_keys(old_file, "relay-site keygen")
+    new = Keys.load(new_file) if new_file.exists() else make_keys(new_file)
+    if new.key_id == old.key_id:
+        raise click.UsageError(f"--new-keys: {new_file} holds the present keys")
+    link = sign_link(old, new.key_id)
+    click.echo(json.dumps({"site": new.public.to_json(), "succession": link.to_json()}, indent=2))
+    click.echo(
+        f"key id {old.key_id} is succeeded by {new.key_id}, once the relay's operator says so", err=True
+    )
 
 
 @relay_site.command(epilog=_STATUS)
@@ -181,8 +221,16 @@ def _open_site(options: dict[str, Any], *, streams: bool = True, on_orphan: OnOr
         plaintext=options["plaintext"],
     )
     keys = load_keys(options["keys"].expanduser(), "relay-site keygen")
+    earlier = [Keys.load(path.expanduser()) for path in options["earlier_keys"]]
     try:
-        return Site(connection, site_id=options["site_id"], keys=keys, streams=streams, on_orphan=on_orphan)
+        return Site(
+            connection,
+            site_id=options["site_id"],
+            keys=keys,
+            earlier_keys=earlier,
+            streams=streams,
+            on_orphan=on_orphan,
+        )
     except ValueError as error:
         raise click.UsageError(f"--site-id: {error}") from None
 
