@@ -1,8 +1,10 @@
 """Sites that waste windows: when the operator is told about one."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from relay_service.core.limits import CHURN_EXPIRIES, CHURN_QUIET_MS, CHURN_WINDOW_MS
+from relay_service.core.model import ChurnReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +32,8 @@ def record_lapse(churn: Churn, now_ms: int) -> tuple[Churn, bool]:
     if len(lapses) >= CHURN_EXPIRIES and quiet:
         return Churn(lapses, now_ms), True
     return Churn(lapses, churn.reported_at_ms), False
+
+
+def newest_first(reports: Iterable[ChurnReport]) -> list[ChurnReport]:
+    """In the order in which an operator reads them."""
+    return sorted(reports, key=lambda report: (-report.at_ms, report.route.site_id, report.route.owner))

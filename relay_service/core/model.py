@@ -365,11 +365,17 @@ class LeaseChanged:
 
 @dataclass(frozen=True, slots=True)
 class ChurnReport:
-    """A site lets its windows lapse for this owner; said once an hour at most."""
+    """A site lets its windows lapse for this owner; said once an hour at most.
+
+    Attributes:
+        expiries: windows that lapsed within the last `window_ms`.
+        at_ms: when it was noticed, by the store's clock.
+    """
 
     route: Route
     expiries: int
     window_ms: int
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)

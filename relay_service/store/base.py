@@ -13,6 +13,7 @@ from typing import Protocol
 from relay_service.core.identity import PublicIdentity
 from relay_service.core.model import (
     Change,
+    ChurnReport,
     Disposition,
     GrantedJob,
     JobStub,
@@ -242,6 +243,19 @@ class RoutingStore(Protocol):
 
     async def shared_projection(self) -> SharedProjection | None:
         """The projection in force for every relay on this store; None when none was ever shared."""
+
+    async def oldest_queued_ms(self) -> int | None:
+        """When the job was enqueued that has been queued the longest, by the store's clock.
+
+        A job that came back to the queue counts from its enqueue. None when nothing is queued.
+        """
+
+    async def churn_reports(self) -> Sequence[ChurnReport]:
+        """What was noticed of sites that let their windows lapse, newest first; for operators only.
+
+        At most one an hour for each route, whichever relay noticed it; the last 100 of a site,
+        for a day.
+        """
 
     async def sweep(self) -> Swept:
         """Lets time pass and reports what it changed."""

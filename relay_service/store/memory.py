@@ -11,6 +11,7 @@ from itertools import count
 from relay_service.core import moves, transitions
 from relay_service.core.limits import CLOCK_SKEW_MS, PRESENCE_RETENTION_MS
 from relay_service.core.model import (
+    ChurnReport,
     Claim,
     Disposition,
     GrantedJob,
@@ -92,7 +93,7 @@ class MemoryRoutingStore:
         # An earlier job of this id is over for its site: what is said from now on is about this one.
         self._inboxes.clear(key)
         self._settled.pop(("job", site_id, stub.id))
-        row = self._table.new_row(site_id, stub)
+        row = self._table.new_row(site_id, stub, now_ms)
         self._steps.take(row, transitions.enqueue(key, stub, next(self._sequence)), now_ms)
         self._steps.tell()
         return Enqueued(row.known, created=True)
@@ -288,6 +289,13 @@ class MemoryRoutingStore:
 
     async def shared_projection(self) -> SharedProjection | None:
         return self._projection
+
+    async def oldest_queued_ms(self) -> int | None:
+        self._begin()
+        return self._table.ages.oldest_ms()
+
+    async def churn_reports(self) -> Sequence[ChurnReport]:
+        return self._steps.reports.recent(self._begin())
 
     async def sweep(self) -> Swept:
         swept = self._steps.pass_time(self._clock())

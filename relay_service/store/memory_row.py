@@ -16,14 +16,16 @@ class Row:
     (`job` is None) is never mistaken for a later job of the same id.
     """
 
-    __slots__ = ("job", "lane", "queue", "scheduled_at_ms", "shelf")
+    __slots__ = ("enqueued_at_ms", "is_aged", "job", "lane", "queue", "scheduled_at_ms", "shelf")
 
-    def __init__(self, shelf: "SiteShelf", queue: "RouteQueue") -> None:
+    def __init__(self, shelf: "SiteShelf", queue: "RouteQueue", enqueued_at_ms: int) -> None:
         self.job: RoutedJob | None = None
         self.shelf = shelf
         self.queue = queue
         self.lane: Lane | None = None
         self.scheduled_at_ms: int | None = None
+        self.enqueued_at_ms = enqueued_at_ms
+        self.is_aged = False
 
     @property
     def known(self) -> RoutedJob:

@@ -26,6 +26,7 @@ from relay_service.store.base import Listener
 from relay_service.store.memory_claims import ClaimMemory
 from relay_service.store.memory_inbox import Inboxes
 from relay_service.store.memory_recall import Recall
+from relay_service.store.memory_reports import ChurnReports
 from relay_service.store.memory_row import Row
 from relay_service.store.memory_table import JobTable
 
@@ -55,6 +56,7 @@ class Steps:
         self.table = JobTable(quotas)
         self.inboxes = Inboxes(quotas.ended_notices_per_site)
         self.claims = ClaimMemory()
+        self.reports = ChurnReports()
         self._past_leases: Recall[str, PastLease] = Recall(MAXIMUM_LEASE_MS, _PAST_LEASES)
         self._churn: Recall[Route, Churn] = Recall(CHURN_QUIET_MS, _CHURNING_ROUTES)
         self._changes: list[Change] = []
@@ -152,7 +154,9 @@ class Steps:
         churn, due = record_lapse(self._churn.get(route, now_ms) or Churn(), now_ms)
         self._churn.put(route, churn, now_ms)
         if due:
-            self._changes.append(ChurnReport(route, len(churn.lapses_at_ms), CHURN_WINDOW_MS))
+            report = ChurnReport(route, len(churn.lapses_at_ms), CHURN_WINDOW_MS, now_ms)
+            self.reports.add(report)
+            self._changes.append(report)
 
     def _inform(self, old: RoutedJob | None, new: RoutedJob | None, step: Transition, now_ms: int) -> None:
         job = old or new

@@ -7,6 +7,7 @@ from itertools import chain
 from relay_service.core.inbox import wants_seal
 from relay_service.core.model import Claim, JobState, JobStub, Route, RoutedJob, WorkAvailable
 from relay_service.core.quotas import Quotas
+from relay_service.store.memory_ages import QueuedAges
 from relay_service.store.memory_due import DueTimes
 from relay_service.store.memory_queue import Queues
 from relay_service.store.memory_row import Row
@@ -58,6 +59,7 @@ class JobTable:
     def __init__(self, quotas: Quotas) -> None:
         self.queues = Queues(quotas.unsealed_per_route)
         self.due = DueTimes()
+        self.ages = QueuedAges()
         self._sites: dict[str, SiteShelf] = {}
         self._runners: dict[str, RunnerShelf] = {}
         self._leases: dict[str, Row] = {}
@@ -69,12 +71,12 @@ class JobTable:
         shelf = self._sites.get(site_id)
         return None if shelf is None else shelf.rows.get(job_id)
 
-    def new_row(self, site_id: str, stub: JobStub) -> Row:
+    def new_row(self, site_id: str, stub: JobStub, now_ms: int) -> Row:
         """A place for a job that is about to be added."""
         shelf = self._sites.get(site_id)
         if shelf is None:
             shelf = self._sites[site_id] = SiteShelf(site_id)
-        return Row(shelf, self.queues.of(Route(site_id, stub.owner)))
+        return Row(shelf, self.queues.of(Route(site_id, stub.owner)), now_ms)
 
     def rows(self) -> Iterator[Row]:
         return chain.from_iterable(shelf.rows.values() for shelf in self._sites.values())
@@ -123,6 +125,7 @@ class JobTable:
         self._replace_claim(row, old, new)
         opened = self.queues.replace(row, old, new)
         self.due.schedule(row)
+        self.ages.replace(row, old, new)
         return opened
 
     def _replace_on_site(self, row: Row, old: RoutedJob | None, new: RoutedJob | None) -> None:

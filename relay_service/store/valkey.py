@@ -12,6 +12,7 @@ from dataclasses import replace
 import orjson
 
 from relay_service.core.model import (
+    ChurnReport,
     Disposition,
     GrantedJob,
     JobKey,
@@ -43,6 +44,7 @@ from relay_service.store.valkey_envelopes import Envelopes
 from relay_service.store.valkey_holders import Holders
 from relay_service.store.valkey_library import build_library
 from relay_service.store.valkey_names import DEFAULT_PREFIX, check_prefix, site_tag
+from relay_service.store.valkey_overviews import Overviews
 from relay_service.store.valkey_readers import Readers
 from relay_service.store.valkey_records import header_text, stub_text
 from relay_service.store.valkey_relays import Relays
@@ -113,6 +115,7 @@ class ValkeyRoutingStore:
         self._runners = Runners(self._sites)
         self._envelopes = Envelopes(self._sites)
         self._readers = Readers(self._sites, self._envelopes)
+        self._overviews = Overviews(self._sites)
         self._holders = Holders(self._sites, self._runners, self._envelopes)
         self._claims = Claims(self._sites, self._runners, new_secret, quotas.leases_per_device)
         self._relays = Relays(functions, self._listeners, clock_setting)
@@ -272,6 +275,12 @@ class ValkeyRoutingStore:
 
     async def shared_projection(self) -> SharedProjection | None:
         return await self._relays.shared_projection()
+
+    async def oldest_queued_ms(self) -> int | None:
+        return await self._overviews.oldest_queued_ms()
+
+    async def churn_reports(self) -> Sequence[ChurnReport]:
+        return await self._overviews.churn_reports()
 
     async def sweep(self) -> Swept:
         """Lets time pass at every site where something is due; each site is one step."""

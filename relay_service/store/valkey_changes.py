@@ -63,8 +63,17 @@ class Listeners:
         return text.startswith(self._own)
 
     def tell(self, text: bytes) -> None:
-        """Tells the listeners; a listener that fails harms nobody else."""
-        changes = list(_changes_from(text))
+        """Tells the listeners of changes that this store has made; one that fails harms nobody else."""
+        self._tell(list(_changes_from(text)))
+
+    def tell_of_others(self, text: bytes) -> None:
+        """Tells the listeners of changes that another store has made.
+
+        A churn report is for the relay that has noticed it alone, or all would count it.
+        """
+        self._tell([change for change in _changes_from(text) if not isinstance(change, ChurnReport)])
+
+    def _tell(self, changes: Sequence[Change]) -> None:
         for listener in tuple(self._listeners):
             for change in changes:
                 try:
@@ -196,7 +205,7 @@ class Subscription:
         if marker is not None and not marker.done():
             marker.set_result(None)
         elif marker is None and not self._listeners.is_own(text):
-            self._listeners.tell(text)
+            self._listeners.tell_of_others(text)
 
 
 def _changes_from(text: bytes) -> Iterator[Change]:
@@ -225,8 +234,8 @@ def change_from(site_id: str, word: Sequence[Any]) -> Change | None:
         case "notice":
             return NoticeAdded(site_id)
         case "churn":
-            owner, expiries, window_ms = facts
-            return ChurnReport(Route(site_id, owner), expiries, window_ms)
+            owner, expiries, window_ms, at_ms = facts
+            return ChurnReport(Route(site_id, owner), expiries, window_ms, int(at_ms))
         case "lease":
             return _lease_changed(site_id, facts)
         case "session":

@@ -13,6 +13,7 @@ from relay_service.store.contract.holding import HoldingCases
 from relay_service.store.contract.inbox import NoticeCases, SettlingCases
 from relay_service.store.contract.lapsing import LapsingCases
 from relay_service.store.contract.ordering import BoundCases, FairnessCases, OrderCases
+from relay_service.store.contract.overview import ChurnReportCases, OldestQueuedCases
 from relay_service.store.contract.pairing import PairingCases
 from relay_service.store.contract.presence import PresenceCases
 from relay_service.store.contract.relays import RelayCases
@@ -44,6 +45,8 @@ class RoutingStoreContract(
     NoticeWordCases,
     StateTableCases,
     RelayCases,
+    OldestQueuedCases,
+    ChurnReportCases,
     AuthorisingCases,
     DecliningCases,
     PairingCases,

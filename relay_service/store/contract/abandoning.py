@@ -147,7 +147,9 @@ class ChurnCases:
         assert await self._reports(scene, store_harness) == []
         assert len(await scene.claim()) == 2
         await store_harness.advance(10_000)
-        assert await self._reports(scene, store_harness) == [ChurnReport(Route(SITE, "alice"), 6, 300_000)]
+        now_ms = await scene.store.now()
+        expected = ChurnReport(Route(SITE, "alice"), 6, 300_000, now_ms)
+        assert await self._reports(scene, store_harness) == [expected]
 
     async def test_gap_churn_is_quiet_for_an_hour(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
@@ -176,7 +178,9 @@ class ChurnCases:
             grant = await scene.ready(f"job-{number}")
             await scene.release(grant, ReleaseReason.BAD_ENVELOPE)
             await scene.store.cancel(SITE, f"job-{number}")
-        assert await self._reports(scene, store_harness) == [ChurnReport(Route(SITE, "alice"), 6, 300_000)]
+        now_ms = await scene.store.now()
+        expected = ChurnReport(Route(SITE, "alice"), 6, 300_000, now_ms)
+        assert await self._reports(scene, store_harness) == [expected]
 
     async def _waste(self, scene: Scene, harness: StoreHarness, name: str) -> None:
         await scene.enqueue(f"{name}-1", f"{name}-2")

@@ -17,6 +17,7 @@ function Commissioning.enqueue(site, stub_text)
   end
   Inbox.begin(site, stub.id)
   local job = {v = VERSION, sequence = exact(Site.next(site)), state = QUEUED, stub = stub}
+  job.enqueued_at_ms = site.now
   return {'created', {Steps.take(site, nil, job, {}), false, false}}
 end
 
@@ -116,6 +117,24 @@ end
 function Commissioning.job(site, id)
   local job, text = Job.load(site, id)
   return {job and Job.answer(site, job, text) or nil}
+end
+
+-- Answers: {when the job was enqueued that has been queued the longest, or false}. Entries whose
+-- record was lost are dropped, so many at the most.
+function Commissioning.oldest_queued(site)
+  local key = site.base .. 'queued'
+  for _ = 1, LIMITS.lost_per_call do
+    local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    if not first[1] then
+      return {false}
+    end
+    local job = Job.load(site, first[1])
+    if job and job.state == QUEUED then
+      return {first[2]}
+    end
+    redis.call('ZREM', key, first[1])
+  end
+  return {false}
 end
 
 -- Arguments: `awaiting` or `finished`, the number to go on after, how many.

@@ -7,7 +7,7 @@
 --   finished    sorted set: job id -> number of its completion (a lost record leaves it)
 --   result:<job id>, payload:<lease id>  ciphertext, kept apart so that it is never re-encoded
 --
--- A record: v (version), sequence, state, stub, and as the state has it claim, awaiting_until_ms,
+-- A record: v (version), sequence, state, stub, enqueued_at_ms, and as the state has it claim, awaiting_until_ms,
 -- seal_attempts, attempts_before_seal, reoffer_to, sticky_until_ms, refused_by, retry_after_ms,
 -- cancelled, cancel_acknowledged, payload and result (headers), disposition, retained_until_ms;
 -- completion (number), outlook_at_ms and requeue (its rows in the inbox). What does not apply is
@@ -119,6 +119,7 @@ local function is_readable(job, id)
     and (job.requeue == nil or is_requeue(job.requeue))
     and (job.reoffer_to == nil or type(job.reoffer_to) == 'string')
     and is_number_or_nil(job.sticky_until_ms) and is_number_or_nil(job.outlook_at_ms)
+    and is_number_or_nil(job.enqueued_at_ms)
     and is_number_or_nil(job.seal_attempts) and is_number_or_nil(job.attempts_before_seal)
 end
 
@@ -127,6 +128,7 @@ end
 local function put_aside(site, id, text, record)
   site.unreadable[#site.unreadable + 1] = id
   redis.call('HDEL', site.base .. 'jobs', id)
+  redis.call('ZREM', site.base .. 'queued', id)
   if redis.call('HLEN', site.base .. 'unreadable') < UNREADABLE_KEPT then
     redis.call('HSET', site.base .. 'unreadable', id, text)
   end
@@ -153,6 +155,11 @@ function Job.load(site, id)
   end
   put_aside(site, id, text, decoded and job)
   return nil
+end
+
+-- When it was enqueued. Places follow the clock in microseconds, for records that do not say.
+function Job.enqueued_at(job)
+  return job.enqueued_at_ms or math.floor(tonumber(job.sequence) / 1000)
 end
 
 function Job.save(site, job)

@@ -6,7 +6,7 @@
 --                     those the site is asked to seal
 --   finished          sorted set: job id -> number of its completion
 --   payload:<lease id>, result:<job id>   removed with what they belong to
---   churn:<owner>     windows that a route wasted lately (JSON), forgotten after an hour of quiet
+--   queued            sorted set: job id -> when it was enqueued, for those in the queue
 
 local Steps = {}
 
@@ -24,29 +24,6 @@ function Steps.before(job, lane)
   }
 end
 
-local function count_lapse(site, owner)
-  local key = site.base .. 'churn:' .. owner
-  local decoded, churn = pcall(cjson.decode, redis.call('GET', key) or '')
-  if not decoded or type(churn) ~= 'table' or churn.until_ms <= site.now then
-    churn = {lapses = {}}
-  end
-  local lapses = {}
-  for _, at in ipairs(churn.lapses) do
-    if at >= site.now - LIMITS.churn_window_ms then
-      lapses[#lapses + 1] = at
-    end
-  end
-  lapses[#lapses + 1] = site.now
-  local reported = churn.reported
-  local quiet = not reported or reported <= site.now - LIMITS.churn_quiet_ms
-  if #lapses >= LIMITS.churn_expiries and quiet then
-    reported = site.now
-    Site.tell(site, {'churn', owner, #lapses, LIMITS.churn_window_ms})
-  end
-  local value = {lapses = lapses, reported = reported, until_ms = site.now + LIMITS.churn_quiet_ms}
-  redis.call('SET', key, cjson.encode(value), 'PX', LIMITS.churn_quiet_ms)
-end
-
 local function replace_claim(site, before, job, gone, lease_end)
   local id = job.stub.id
   if before.claim and (gone or not job.claim) then
@@ -56,6 +33,15 @@ local function replace_claim(site, before, job, gone, lease_end)
     Leases.begin(site, job)
   elseif job.state == DONE and before.state ~= DONE then
     Leases.finish(site, job.claim, id)
+  end
+end
+
+local function replace_in_queue(site, before, job, gone)
+  local is_queued = not gone and job.state == QUEUED
+  if is_queued and before.state ~= QUEUED then
+    redis.call('ZADD', site.base .. 'queued', exact(Job.enqueued_at(job)), job.stub.id)
+  elseif before.state == QUEUED and not is_queued then
+    redis.call('ZREM', site.base .. 'queued', job.stub.id)
   end
 end
 
@@ -117,9 +103,10 @@ function Steps.take(site, before, job, step)
   end
   before = before or NOTHING
   replace_claim(site, before, job, gone, step.lease_end)
+  replace_in_queue(site, before, job, gone)
   replace_on_site(site, before, job, gone)
   if step.wasted then
-    count_lapse(site, job.stub.owner)
+    Churn.count(site, job.stub.owner)
   end
   inform(site, before, job, step)
   return write(site, before, job, gone)

@@ -18,6 +18,7 @@ def check_indexes(store: MemoryRoutingStore) -> None:
     _check_shelves(store, rows)
     _check_claims(store, rows)
     _check_due(store, rows)
+    _check_ages(store, rows)
 
 
 def _check_queues(store: MemoryRoutingStore, rows: list[Row]) -> None:
@@ -82,3 +83,15 @@ def _check_due(store: MemoryRoutingStore, rows: list[Row]) -> None:
         assert row.scheduled_at_ms is not None
         assert row.scheduled_at_ms <= due_at_ms(row.known)
         assert any(entry[0] == row.scheduled_at_ms and entry[2] is row for entry in due._entries)
+
+
+def _check_ages(store: MemoryRoutingStore, rows: list[Row]) -> None:
+    ages = store._table.ages
+    queued = [row for row in rows if row.known.state is JobState.QUEUED]
+    assert ages._live == len(queued)
+    assert len(ages._entries) <= 3 * ages._live + 64
+    entries = [entry[2] for entry in ages._entries]
+    assert len(set(entries)) == len(entries)
+    assert {row for row in rows if row.is_aged} == {row for row in entries if row in rows}
+    assert set(queued) <= set(entries)
+    assert ages.oldest_ms() == min((row.enqueued_at_ms for row in queued), default=None)

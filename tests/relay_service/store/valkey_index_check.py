@@ -58,6 +58,9 @@ class _Check:
     def queues(self) -> None:
         queued = [job for job in self.jobs.values() if job.state is JobState.QUEUED]
         assert self._members("turns") == {job.stub.owner for job in queued}
+        assert dict(self.client.zrange(f"{self.base}queued", 0, -1, withscores=True)) == {
+            job.stub.id: float(self.records[job.stub.id]["enqueued_at_ms"]) for job in queued
+        }
         lanes: dict[str, dict[str, float]] = defaultdict(dict)
         for job in queued:
             kind, audience, reoffer_to, blocked = lane_key(job)
@@ -132,7 +135,7 @@ class _Check:
 
     def no_key_is_left_over(self) -> None:
         known = {"site", "jobs", "turns", "finished", "awaiting", "inbox", "ends", "ended", "due"}
-        known |= {"past", "past_until", "settled"}
+        known |= {"past", "past_until", "settled", "queued", "churned"}
         groups = ("lane:", "lanes:", "unsealed:", "held:", "claims:", "payload:", "result:", "churn:")
         left_over = {name for name in self._names("*") if name not in known and not name.startswith(groups)}
         assert left_over == set()
