@@ -44,6 +44,7 @@ async def measure(
             for section in await WORKLOADS[name](bench):
                 report.sections.append(section)
                 print_section(section, console)
+    report.machine["load of the machine after the run"] = round(os.getloadavg()[0], 2)
     report.machine["speed of this machine varied by"] = f"±{session.steadiness.spread:.0%}"
     return report
 

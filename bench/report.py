@@ -9,6 +9,7 @@ import orjson
 
 from bench.figures import Figure
 from bench.interleaving import InterleavedRun, Ratio
+from bench.operation_costs import OperationCost
 from bench.quantiles import median, quantile
 from bench.variant import BurstResult
 
@@ -61,15 +62,23 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A ratio of two variants in the same rounds, and the goal it is held against (greater is better)."""
+    """A ratio of two variants in the same rounds, and the goal it is held against.
+
+    Attributes:
+        bound: what it is to be at the least, and `stretch` what it may well be.
+        most: what it may be at the most, for a ratio that is better when it is small.
+    """
 
     name: str
     ratio: Ratio
     bound: float | None = None
     stretch: float | None = None
+    most: float | None = None
 
     @property
     def verdict(self) -> Verdict:
+        if self.most is not None:
+            return Verdict.MET if self.ratio.median <= self.most else Verdict.MISSED
         if self.bound is None:
             return Verdict.NO_GOAL
         if self.stretch is not None and self.ratio.median >= self.stretch:
@@ -100,12 +109,14 @@ class Section:
     Attributes:
         operation: what one operation is, in the singular.
         latency_only: rates and costs say nothing here, and are left out of the table.
+        operations: what single operations cost, where it is not variants that are compared.
     """
 
     title: str
     operation: str
     latency_only: bool = False
     summaries: list[Summary] = field(default_factory=list)
+    operations: list[OperationCost] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)

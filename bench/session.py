@@ -1,12 +1,13 @@
 """One sitting at the bench: runs variants, shows what is under way, and watches how steady the machine is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from rich.console import Console
 
 from bench.calibration import Steadiness
-from bench.interleaving import InterleavedRun, run_interleaved
+from bench.interleaving import InterleavedRun, Progress, run_interleaved
 from bench.report import Section
 from bench.variant import Variant
 
@@ -17,18 +18,24 @@ class Session:
     def __init__(self, console: Console, seed: int = 7) -> None:
         self.steadiness = Steadiness()
         self._console = console
-        self._random = Random(seed)
+        self.random = Random(seed)
 
-    async def run(self, variants: Sequence[Variant], *, rounds: int, seconds: float) -> InterleavedRun:
-        """Runs these variants against each other, each one burst of so many seconds a round."""
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Shows what is under way, as it is told of it."""
         with self._console.status("") as status:
 
             def progress(line: str) -> None:
                 self.steadiness.sample()
                 status.update(line)
 
+            yield progress
+
+    async def run(self, variants: Sequence[Variant], *, rounds: int, seconds: float) -> InterleavedRun:
+        """Runs these variants against each other, each one burst of so many seconds a round."""
+        with self.progress() as progress:
             return await run_interleaved(
-                variants, rounds=rounds, burst_seconds=seconds, random=self._random, progress=progress
+                variants, rounds=rounds, burst_seconds=seconds, random=self.random, progress=progress
             )
 
     async def measure(

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.operation_costs import OperationCost
 from bench.report import Comparison, Holding, Report, Section, Summary, Verdict
 
 _STYLES = {
@@ -29,6 +30,8 @@ def print_section(section: Section, console: Console) -> None:
     console.print(f"\n[bold]{escape(section.title)}")
     if section.summaries:
         console.print(_measurements(section))
+    if section.operations:
+        console.print(_operations(section.operations))
     if section.comparisons:
         console.print(_comparisons(section.comparisons))
     if section.holdings:
@@ -74,6 +77,22 @@ def _cost_cells(summary: Summary) -> list[str]:
     return [figure_text(figure) for figure in figures]
 
 
+def _operations(costs: list[OperationCost]) -> Table:
+    table = Table()
+    for heading in ("queued", "operation", "timed", "a second", "p50 ms", "p99 ms", "longest ms"):
+        table.add_column(heading, justify="left" if heading == "operation" else "right")
+    for cost, following in zip(costs, [*costs[1:], None], strict=True):
+        figures = (cost.rate, cost.p50_ms, cost.p99_ms, cost.longest_ms)
+        table.add_row(
+            f"{cost.queued:,}",
+            escape(cost.operation),
+            f"{cost.samples:,}",
+            *(figure_text(figure) for figure in figures),
+            end_section=following is not None and following.queued != cost.queued,
+        )
+    return table
+
+
 def _comparisons(comparisons: list[Comparison]) -> Table:
     table = Table()
     table.add_column("comparison (median of paired ratios)")
@@ -86,8 +105,8 @@ def _comparisons(comparisons: list[Comparison]) -> Table:
             escape(comparison.name),
             f"[bold]{figure_text(ratio.median)}×[/]",
             f"{figure_text(ratio.low)} to {figure_text(ratio.high)}",
-            _goal_text(comparison.bound),
-            _goal_text(comparison.stretch),
+            _goal_text(comparison),
+            _least_text(comparison.stretch),
             f"[{_STYLES[comparison.verdict]}]{comparison.verdict}[/]",
         )
     return table
@@ -109,5 +128,11 @@ def _holdings(holdings: list[Holding]) -> Table:
     return table
 
 
-def _goal_text(goal: float | None) -> str:
+def _goal_text(comparison: Comparison) -> str:
+    if comparison.most is not None:
+        return f"≤ {figure_text(comparison.most)}×"
+    return _least_text(comparison.bound)
+
+
+def _least_text(goal: float | None) -> str:
     return "" if goal is None else f"≥ {figure_text(goal)}×"

@@ -6,7 +6,7 @@ from random import Random
 from time import perf_counter
 
 from bench.our_relay.legs import Legs
-from bench.our_relay.server import OurServer, projection_of
+from bench.our_relay.server import Deployment, OurServer, projection_of
 from bench.our_relay.stream_device import StreamDevice
 from bench.our_relay.stream_site import StreamSite
 from bench.our_relay.unary_pair import UnaryPair
@@ -17,15 +17,17 @@ from bench.variant import BurstResult, VariantFailedError
 
 _Outcome = tuple[list[float], int]
 # Streams stay silent while others are measured, and must not be ended for that.
-_SETTINGS = ("--heartbeat", "60s", "--liveness", "600s")
+QUIET = ("--heartbeat", "60s", "--liveness", "600s")
 
 
 class _OurJobs:
-    def __init__(self, name: str, load: JobLoad, sites: int, seed: int) -> None:
+    def __init__(
+        self, name: str, load: JobLoad, sites: int, seed: int, server: Deployment | None = None
+    ) -> None:
         self.name = name
         self._load = load
         self._random = Random(seed)
-        self._server = OurServer(*_SETTINGS)
+        self._server = server or OurServer(*QUIET)
         self._sites = [new_party(f"site-{number}", self._random) for number in range(sites)]
         self._legs = {
             f"owner-{number}": Legs(self._sites[number % sites], new_party(f"runner-{number}", self._random))
@@ -34,7 +36,7 @@ class _OurJobs:
 
     async def start(self) -> None:
         await self._server.start(projection_of(self._sites, self._devices()))
-        await self._connect(self._server.address)
+        await self._connect(self._server.site_address, self._server.device_address)
         await self.burst(1.0)
 
     async def burst(self, seconds: float) -> BurstResult:
@@ -55,7 +57,7 @@ class _OurJobs:
     def _devices(self) -> Sequence[tuple[str, str, Party]]:
         return [(owner, legs.site.caller_id, legs.device) for owner, legs in self._legs.items()]
 
-    async def _connect(self, address: str) -> None:
+    async def _connect(self, sites_at: str, devices_at: str) -> None:
         raise NotImplementedError
 
     async def _work(self, until: float) -> Sequence[_Outcome]:
@@ -71,10 +73,18 @@ class OurSessionJobs(_OurJobs):
     Args:
         sites: as many as there are workers gives each device a site of its own, as the peer's load has it;
             one is a site with many devices.
+        server: one relay with the store in its memory by default.
     """
 
-    def __init__(self, name: str, load: JobLoad, sites: int | None = None, seed: int = 1) -> None:
-        super().__init__(name, load, sites or load.workers, seed)
+    def __init__(
+        self,
+        name: str,
+        load: JobLoad,
+        sites: int | None = None,
+        seed: int = 1,
+        server: Deployment | None = None,
+    ) -> None:
+        super().__init__(name, load, sites or load.workers, seed, server)
         by_party = {site.caller_id: StreamSite(site, self._random) for site in self._sites}
         self._stream_sites = list(by_party.values())
         self._site_of = {owner: by_party[legs.site.caller_id] for owner, legs in self._legs.items()}
@@ -82,11 +92,11 @@ class OurSessionJobs(_OurJobs):
             StreamDevice(legs, load.in_flight, self._random) for legs in self._legs.values()
         ]
 
-    async def _connect(self, address: str) -> None:
+    async def _connect(self, sites_at: str, devices_at: str) -> None:
         for site in self._stream_sites:
-            await site.connect(address)
+            await site.connect(sites_at)
         for device in self._stream_devices:
-            await device.connect(address)
+            await device.connect(devices_at)
 
     async def _work(self, until: float) -> Sequence[_Outcome]:
         slots = [self._slot(owner, until) for owner in self._legs for _ in range(self._load.in_flight)]
@@ -120,9 +130,10 @@ class OurUnaryJobs(_OurJobs):
         super().__init__(name, load, load.workers, seed)
         self._pairs = [UnaryPair(owner, legs, load, self._random) for owner, legs in self._legs.items()]
 
-    async def _connect(self, address: str) -> None:
+    async def _connect(self, sites_at: str, devices_at: str) -> None:
+        assert sites_at == devices_at
         for pair in self._pairs:
-            await pair.connect(address)
+            await pair.connect(sites_at)
 
     async def _work(self, until: float) -> Sequence[_Outcome]:
         return await asyncio.gather(*(pair.work(until) for pair in self._pairs))

@@ -60,6 +60,8 @@ class Effort:
         cancel_span: seconds over which the peer's cancels are spread; also the longest of our bursts.
         latency_jobs: jobs for each figure of the latencies.
         connected: numbers of connected devices at which latencies are taken.
+        queued: numbers of queued jobs at which the stores are measured, the least first.
+        drains: how often the queue of 10,000 jobs is drained.
     """
 
     job_rounds: int
@@ -71,6 +73,9 @@ class Effort:
     cancel_daemons: int
     latency_jobs: int
     connected: Sequence[int]
+    queued: Sequence[int]
+    store_rounds: int
+    drains: int
 
 
 QUICK = Effort(
@@ -83,6 +88,9 @@ QUICK = Effort(
     cancel_daemons=60,
     latency_jobs=250,
     connected=(1, 1_000),
+    queued=(1_000, 10_000, 100_000),
+    store_rounds=20,
+    drains=1,
 )
 FULL = Effort(
     job_rounds=5,
@@ -94,4 +102,7 @@ FULL = Effort(
     cancel_daemons=100,
     latency_jobs=1_000,
     connected=(1, 1_000, 5_000),
+    queued=(1_000, 10_000, 100_000, 1_000_000),
+    store_rounds=40,
+    drains=3,
 )

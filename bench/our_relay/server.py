@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Protocol
 
 import orjson
 
@@ -42,6 +43,36 @@ def projection_of(sites: Sequence[Party], devices: Sequence[tuple[str, str, Part
             for owner, _site_id, device in devices
         ),
     )
+
+
+class Deployment(Protocol):
+    """Relays that serve one set of sites and devices."""
+
+    @property
+    def site_address(self) -> str:
+        """Where sites connect."""
+        ...
+
+    @property
+    def device_address(self) -> str:
+        """Where devices connect."""
+        ...
+
+    async def start(self, projection: Projection) -> None:
+        """Starts everything and waits until it serves.
+
+        Raises:
+            VariantUnavailableError: it did not come up; the message says why.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Ends everything that was started."""
+        ...
+
+    def meter(self) -> ServerMeter:
+        """Starts counting what all its processes take."""
+        ...
 
 
 class OurServer:
@@ -96,10 +127,25 @@ class OurServer:
         if self._folder is not None:
             self._folder.cleanup()
 
+    @property
+    def site_address(self) -> str:
+        """Where sites connect."""
+        return self.address
+
+    @property
+    def device_address(self) -> str:
+        """Where devices connect."""
+        return self.address
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The process, as a list of one."""
+        assert self._process is not None
+        return [self._process.pid]
+
     def meter(self) -> ServerMeter:
         """Starts counting what the process takes."""
-        assert self._process is not None
-        return ServerMeter([self._process.pid])
+        return ServerMeter(self.process_ids)
 
     async def _read_log(self, process: Process, listening: "asyncio.Future[str]") -> None:
         assert process.stderr is not None

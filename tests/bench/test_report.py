@@ -6,6 +6,7 @@ from rich.console import Console
 
 from bench.figures import cpu_ms
 from bench.interleaving import InterleavedRun, Ratio
+from bench.operation_costs import operation_cost
 from bench.report import Comparison, Report, Section, Verdict, summarize
 from bench.tables import figure_text, print_report
 from bench.variant import BurstResult
@@ -56,6 +57,13 @@ def test_verdicts(median: float, bound: float | None, stretch: float | None, ver
     assert Comparison("x", Ratio(median, median, median, 1), bound, stretch).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("median", "verdict"), [(1.1, Verdict.MET), (2.0, Verdict.MET), (2.1, Verdict.MISSED)]
+)
+def test_a_ratio_may_be_better_when_it_is_small(median: float, verdict: Verdict) -> None:
+    assert Comparison("x", Ratio(median, median, median, 1), most=2.0).verdict is verdict
+
+
 def test_a_section_holds_what_was_measured_compared_and_missing() -> None:
     section = filled_section()
     assert [summary.variant for summary in section.summaries] == ["peer", "ours"]
@@ -94,6 +102,30 @@ def test_a_section_of_latencies_alone_shows_no_costs() -> None:
     print_report(Report("Bench", {}, [section]), console)
     assert isinstance(console.file, io.StringIO)
     assert "CPU ms" not in console.file.getvalue()
+
+
+def test_costs_of_operations_are_printed_and_written() -> None:
+    section = Section("Store: memory", "operation")
+    section.operations = [operation_cost(1_000, "claim", [1.0, 2.0, 9.0], [400.0, 600.0])]
+    section.comparisons = [Comparison("claim with 10,000 / with 1,000", Ratio(1.25, 1.0, 1.5, 3), most=2.0)]
+    console = Console(file=io.StringIO(), width=120)
+    print_report(Report("Bench", {}, [section]), console)
+    assert isinstance(console.file, io.StringIO)
+    for expected in ("1,000", "claim", "500", "2.00", "9.00", "1.25×", "≤ 2.00×"):
+        assert expected in console.file.getvalue()
+    (written,) = orjson.loads(Report("Bench", {}, [section]).to_json())["sections"]
+    assert written["operations"] == [
+        {
+            "queued": 1000,
+            "operation": "claim",
+            "samples": 3,
+            "rate": 500.0,
+            "p50_ms": 2.0,
+            "p99_ms": pytest.approx(8.86),
+            "longest_ms": 9.0,
+        }
+    ]
+    assert written["comparisons"][0]["verdict"] == "met"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""Measures several populations in turns, so that each figure has its counterpart a moment before or after."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from bench.interleaving import Progress, Ratio
+from bench.quantiles import median, paired_ratios, quantile
+from bench.stores.population import ROUTES, Operation, Population
+
+# Jobs that are under way in a store in one round; each has a route of its own.
+_JOBS = ROUTES // 2
+
+
+@dataclass(slots=True)
+class Samples:
+    """One operation on one population.
+
+    Attributes:
+        latencies_ms: by round, one at a time.
+        rates: by round, operations a second with several in flight.
+    """
+
+    latencies_ms: list[list[float]] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Alternation:
+    """What was measured, by population and operation."""
+
+    samples: dict[tuple[int, Operation], Samples] = field(default_factory=dict)
+
+    def of(self, queued: int, operation: Operation) -> Samples:
+        return self.samples.setdefault((queued, operation), Samples())
+
+    def ratio(self, operation: Operation, above: int, below: int) -> Ratio | None:
+        """The median latency with so many queued, divided by that with fewer, in the same round."""
+        tops, bottoms = (
+            [median(latencies) for latencies in self.of(queued, operation).latencies_ms]
+            for queued in (above, below)
+        )
+        ratios = paired_ratios(tops, bottoms)
+        if not ratios:
+            return None
+        return Ratio(quantile(ratios, 0.5), min(ratios), max(ratios), len(ratios))
+
+
+async def alternate(
+    populations: Sequence[Population], *, rounds: int, in_flight: int, random: Random, progress: Progress
+) -> Alternation:
+    """Takes jobs through their lives in all populations at once.
+
+    In each round every operation is timed one at a time, its calls going from one population to the next in
+    a shuffled order, and is then counted with several in flight, each population by itself.
+    """
+    found = Alternation()
+    for number in range(1, rounds + 1):
+        progress(f"round {number} of {rounds}")
+        lanes = range((number - 1) * _JOBS, number * _JOBS)
+        for operation in Operation:
+            await _one_at_a_time(found, populations, operation, lanes, random)
+        for operation in Operation:
+            for population in random.sample(populations, len(populations)):
+                rate = await population.steps(operation, lanes, in_flight)
+                found.of(population.queued, operation).rates.append(rate)
+    return found
+
+
+async def _one_at_a_time(
+    found: Alternation,
+    populations: Sequence[Population],
+    operation: Operation,
+    lanes: range,
+    random: Random,
+) -> None:
+    latencies: dict[int, list[float]] = {population.queued: [] for population in populations}
+    for lane in lanes:
+        for population in random.sample(populations, len(populations)):
+            latencies[population.queued].append(await population.step(operation, lane))
+    for queued, timed in latencies.items():
+        found.of(queued, operation).latencies_ms.append(timed)
