@@ -9,9 +9,11 @@ import click
 
 from relay_service.client.cli_options import (
     OneLineErrors,
+    connection_options,
     fail,
     load_keys,
     log_to_terminal,
+    make_connection,
     make_keys,
     print_identity,
     quiet_grpc,
@@ -28,8 +30,12 @@ from relay_service.client.daemon_options import (
     keys_option,
     load_config,
 )
+from relay_service.client.daemon_pairing_command import default_label
+from relay_service.client.daemon_pairing_command import pair as pair_at_terminal
+from relay_service.client.daemon_pairing_file import Transport
 from relay_service.client.daemon_services import Services
 from relay_service.client.errors import RelayError
+from relay_service.client.keys import Keys
 from relay_service.client.prompt_log import PromptLogUnavailable
 from service_common.clocks import SystemClock
 
@@ -38,15 +44,13 @@ _HELP = """Answer the prompts of sites that you consent to, on this machine.
 First steps, with a relay and an Ollama server on this machine:
 
 \b
-  relay-daemon identity > device.json      (give it to whoever runs the relay)
-  relay-daemon run --runner-id laptop --owner alice --site-pin site.json \\
-      --backend ollama --model llama3.2
+  relay-daemon pair          (shows a code that whoever runs the relay approves)
+  relay-daemon run --backend ollama --model llama3.2
 
 With a program that reads the prompt from standard input and writes the answer to standard output:
 
 \b
-  relay-daemon run --runner-id laptop --owner alice --site-pin site.json \\
-      --backend command -- /usr/local/bin/answer --quiet
+  relay-daemon run --backend command -- /usr/local/bin/answer --quiet
 
 What a site sends never chooses a model, an address or an argument. Every prompt is logged here before it is
 run.
@@ -119,7 +123,10 @@ def run(argv: Sequence[str], **options: Any) -> None:
     if not config.services:
         raise click.UsageError("nothing can answer prompts: give --backend, or --config with [[services]]")
     if not config.pins and not options["trust_directory"]:
-        raise click.UsageError("no site would be served: give --site-pin with the identity of a site")
+        raise click.UsageError(
+            "no site would be served: give --site-pin with the identity of a site, or pair again when the"
+            " owner consents to one"
+        )
     keys = load_keys(config.keys, "relay-daemon keygen")
     connection = connection_of(config, options)
     try:
@@ -152,14 +159,40 @@ def status(argv: Sequence[str], **options: Any) -> None:
         raise click.exceptions.Exit(1)
 
 
-@relay_daemon.command(short_help="Not offered by this version of the relay.")
-def pair() -> None:
-    """Not offered by this version: devices are added by whoever runs the relay."""
-    fail(
-        "pairing by code is not offered by this version of the relay; give what 'relay-daemon identity'"
-        " prints to whoever runs it, for 'relay-service projection add-device'",
-        2,
+_PAIR_STATUS = """\b
+Exit status:
+  0    paired
+  1    refused or failed; the reason is one line on standard error
+  2    a wrong option
+  3    denied by whoever runs the relay
+  4    not approved in time
+"""
+
+
+@relay_daemon.command(epilog=_PAIR_STATUS, short_help="Introduce this device to a relay by a code.")
+@keys_option
+@connection_options
+@click.option(
+    "--label",
+    metavar="TEXT",
+    help="What whoever approves it reads, 1 to 120 characters.  [default: this machine's name]",
+)
+def pair(keys: Path | None, label: str | None, **options: Any) -> None:
+    """Introduce this device to a relay: show a code, and wait until a person has approved it.
+
+    Makes keys first if there are none. What the approval brings is kept beside the keys, and "run" and
+    "status" need no other option about the relay. To pin sites that were consented to later, run it again.
+    """
+    path = (keys or DEFAULT_KEYS).expanduser()
+    connection = make_connection(options["relay"], **_transport(options))
+    own = Keys.load(path) if path.exists() else make_keys(path)
+    run_to_end(
+        pair_at_terminal(connection, Transport(**_transport(options)), own, path, label or default_label())
     )
+
+
+def _transport(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in ("tls", "tls_ca", "plaintext")}
 
 
 def _settings(config: DaemonConfig, key_id: str) -> list[tuple[str, object]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from relay_service.client import prompt_log
 from relay_service.client.backends.base import KINDS, RunLimits
 from relay_service.client.config_table import ConfigError, ConfigTable
+from relay_service.client.daemon_pairing_file import load_pairing
 from relay_service.client.service_config import NAME_CHARACTERS, ServiceConfig, read_name, read_service
 from relay_service.core.identity import (
     PUBLIC_KEY_BYTES,
@@ -108,14 +109,16 @@ def load_daemon_config(path: Path | None, options: Mapping[str, object] | None =
         path: The TOML file, or None to go by the options alone. Paths in it start at its folder.
         options: Values under the file's own top-level keys; None stands for an option not given.
 
+    What neither says, the pairing of the device's keys does.
+
     Raises:
         ConfigError: The file cannot be read or something in it cannot be used.
     """
     folder = DEFAULT_FOLDER.expanduser() if path is None else path.absolute().parent
-    file = ConfigTable(
-        "configuration" if path is None else str(path), {} if path is None else _read_toml(path)
-    )
+    told = {} if path is None else _read_toml(path)
     given = {key: value for key, value in (options or {}).items() if value is not None}
+    paired = _read_pairing({**told, **given}, folder)
+    file = ConfigTable("configuration" if path is None else str(path), {**paired, **told})
     config = _read(file, ConfigTable("command line", given), folder)
     file.finish()
     return config
@@ -140,6 +143,15 @@ def _read(file: ConfigTable, options: ConfigTable, folder: Path) -> DaemonConfig
     if config.control_plane_key is not None and config.owner is None:
         raise file.error("owner", "is missing: a control plane's grants name the owner of the device")
     return config
+
+
+def _read_pairing(told: Mapping[str, object], folder: Path) -> Mapping[str, object]:
+    """What the pairing says of the device that is configured; nothing when that is another one."""
+    keys = told.get("keys", "keys.json")
+    kept = load_pairing(folder / Path(keys).expanduser()) if isinstance(keys, str) else None
+    if kept is None or told.get("runner_id", kept.settings["runner_id"]) != kept.settings["runner_id"]:
+        return {}
+    return kept.settings
 
 
 def _read_toml(path: Path) -> Mapping[str, object]:

@@ -11,6 +11,7 @@ from relay_service.client.cli_options import DEFAULT_RELAY, connection_options, 
 from relay_service.client.config_table import ConfigError
 from relay_service.client.connection import Connection
 from relay_service.client.daemon_config import DaemonConfig, load_daemon_config
+from relay_service.client.daemon_pairing_file import Transport, load_pairing
 from relay_service.core.identity import PublicIdentity
 
 DEFAULT_KEYS: Final = Path("~/.sealwork/keys.json")
@@ -85,18 +86,27 @@ def load_config(argv: Sequence[str], options: Mapping[str, Any]) -> DaemonConfig
         click.UsageError: The options contradict each other or lack something.
         click.exceptions.Exit: The file cannot be used; the reason has been printed.
     """
-    if options["config"] is None and options["runner_id"] is None:
-        raise click.UsageError("--runner-id is missing: this device's id at the relay")
     try:
-        return load_daemon_config(options["config"], _overlay(argv, options))
+        paired = options["config"] is None and _is_paired(options)
+        if options["config"] is None and options["runner_id"] is None and not paired:
+            raise click.UsageError(
+                "--runner-id is missing: this device's id at the relay; or pair it: relay-daemon pair"
+            )
+        return load_daemon_config(options["config"], _overlay(argv, options, paired=paired))
     except ConfigError as error:
         fail(str(error), 2)
 
 
-def _overlay(argv: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, object]:
+def _is_paired(options: Mapping[str, Any]) -> bool:
+    """Tell whether the pairing of the keys is about the device that the options mean."""
+    kept = load_pairing((options["keys"] or DEFAULT_KEYS).expanduser())
+    return kept is not None and options["runner_id"] in (None, kept.settings["runner_id"])
+
+
+def _overlay(argv: Sequence[str], options: Mapping[str, Any], *, paired: bool) -> Mapping[str, object]:
     """Return the options as the configuration spells them; None stands for one that was not given."""
     keys: Path | None = options["keys"]
-    relay = options["relay"] or (DEFAULT_RELAY if options["config"] is None else None)
+    relay = options["relay"] or (DEFAULT_RELAY if options["config"] is None and not paired else None)
     log: dict[str, object] | None = None
     if options.get("no_prompt_log"):
         log = {"enabled": False}
@@ -154,6 +164,11 @@ def connection_of(config: DaemonConfig, options: Mapping[str, Any]) -> Connectio
     Raises:
         click.UsageError: It would be plaintext to another machine.
     """
+    transport = Transport(tls=options["tls"], tls_ca=options["tls_ca"], plaintext=options["plaintext"])
+    if transport == Transport():
+        kept = load_pairing(config.keys)
+        if kept is not None and kept.settings["relay"] == config.relay:
+            transport = kept.transport
     return make_connection(
-        config.relay, tls=options["tls"], tls_ca=options["tls_ca"], plaintext=options["plaintext"]
+        config.relay, tls=transport.tls, tls_ca=transport.tls_ca, plaintext=transport.plaintext
     )

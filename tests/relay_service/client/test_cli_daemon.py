@@ -66,14 +66,6 @@ def test_keygen_and_identity_print_the_same(tmp_path: Path) -> None:
     assert json.loads(made.stdout).keys() == {"identity", "encryption", "encryptionSig"}
 
 
-def test_pairing_is_not_offered() -> None:
-    refused = daemon("pair")
-
-    assert refused.exit_code == 2
-    assert "pairing by code is not offered by this version of the relay" in refused.stderr
-    assert "relay-daemon identity" in refused.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -115,7 +107,7 @@ def test_a_pin_that_is_no_identity_is_named(tmp_path: Path) -> None:
 
 
 def test_every_command_explains_itself() -> None:
-    for arguments in ([], ["run"], ["status"], ["keygen"], ["identity"]):
+    for arguments in ([], ["run"], ["status"], ["keygen"], ["identity"], ["pair"]):
         shown = daemon(*arguments, "--help")
         assert shown.exit_code == 0
         assert "Exit status:" in shown.stdout
