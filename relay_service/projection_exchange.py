@@ -70,7 +70,9 @@ class ProjectionExchange:
             ServiceError: STORE_UNAVAILABLE.
         """
         shared = await self._store.shared_projection()
-        if shared is not None and shared.revision > self._source.current.revision:
+        if self._owed:
+            await self._pay(shared)
+        elif shared is not None and shared.revision > self._source.current.revision:
             await self._adopt(shared)
 
     async def claim(self, projection: Projection) -> bool:
@@ -122,14 +124,18 @@ class ProjectionExchange:
     async def _agree(self) -> None:
         """Takes over what is newer, and shares what changed here while the store was away."""
         async with self._source.lock:
+            await self.refresh()
             shared = await self._store.shared_projection()
-            known = 0 if shared is None else shared.revision
-            if self._owed and known >= self._source.current.revision:
-                self.put_in_force(replace(self._source.current, revision=known + 1))
-            if self._source.current.revision > known:
-                self._owed = not await self.claim(self._source.current)
-            elif shared is not None:
-                await self.refresh()
+            if self._source.current.revision > (0 if shared is None else shared.revision):
+                await self.claim(self._source.current)
+
+    async def _pay(self, shared: SharedProjection | None) -> None:
+        """Shares what is owed on top of what the others have decided without knowing of it."""
+        mine = self._source.current
+        if shared is not None and shared.revision >= mine.revision:
+            mine = replace(mine, revision=shared.revision + 1)
+            self.put_in_force(mine)
+        self._owed = not await self.claim(mine)
 
     def _note(self, change: Change) -> None:
         if isinstance(change, ProjectionShared) and change.revision > self._source.current.revision:
