@@ -59,7 +59,8 @@ PAIRING_METHODS = frozenset(
     f"/{daemon_plane.SERVICE}/{name}" for name in ("StartPairing", "WatchPairing", "PollPairing")
 )
 ADMIN_METHODS = frozenset(
-    f"/{admin_plane.SERVICE}/{name}" for name in ("GetStats", "ListJobs", "ListDaemons", "ListSites", "Watch")
+    f"/{admin_plane.SERVICE}/{name}"
+    for name in ("GetStats", "ListJobs", "ListDaemons", "ListSites", "ListChurnReports", "Watch")
 )
 SESSION_METHODS = frozenset(f"/{service}/Session" for service in (site_plane.SERVICE, daemon_plane.SERVICE))
 

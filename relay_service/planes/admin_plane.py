@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc.aio
 
-from relay_service.core.model import JobState, RoutedJob
+from relay_service.core.model import ChurnReport, JobState, RoutedJob
 from relay_service.core.projection import ProjectedDevice, ProjectedSite, Projection
 from relay_service.planes import convert, refusals
 from relay_service.planes.validation import Checks
@@ -119,6 +119,14 @@ class AdminPlane(admin_pb2_grpc.RelayAdminServiceServicer):
         sites = [await self._site_summary(site, unfinished[site.site_id]) for site in page]
         return admin_pb2.ListSitesResponse(sites=sites, next_page_token=token)
 
+    async def ListChurnReports(
+        self, request: admin_pb2.ListChurnReportsRequest, context: Context
+    ) -> admin_pb2.ListChurnReportsResponse:
+        """What was noticed of sites that let their windows lapse."""
+        start, size = _page(request.page_token, request.page_size)
+        page, token = _cut(await self._relay.store.churn_reports(), start, size)
+        return admin_pb2.ListChurnReportsResponse(reports=map(_churn_report, page), next_page_token=token)
+
     async def Watch(
         self, request: admin_pb2.RelayAdminServiceWatchRequest, context: Context
     ) -> AsyncIterator[admin_pb2.RelayAdminServiceWatchResponse]:
@@ -140,7 +148,7 @@ class AdminPlane(admin_pb2_grpc.RelayAdminServiceServicer):
         jobs = await self._relay.store.jobs()
         states = Counter(job.state for job in jobs)
         projection = self._relay.projection()
-        return admin_pb2.RelayStats(
+        stats = admin_pb2.RelayStats(
             server_instance=self._instance,
             version=_version(),
             uptime=convert.duration_of(int((self._clock.monotonic() - self._started) * 1000)),
@@ -153,6 +161,11 @@ class AdminPlane(admin_pb2_grpc.RelayAdminServiceServicer):
             projection_revision=projection.revision,
             projection_broken=self._health.broken,
         )
+        oldest_ms = await self._relay.store.oldest_queued_ms()
+        if oldest_ms is not None:
+            age_ms = max(0, await self._relay.store.now() - oldest_ms)
+            stats.oldest_queued.CopyFrom(convert.duration_of(age_ms))
+        return stats
 
     async def _daemon_summary(self, device: ProjectedDevice) -> admin_pb2.DaemonSummary:
         summary = admin_pb2.DaemonSummary(
@@ -199,6 +212,16 @@ def _job_summary(job: RoutedJob) -> admin_pb2.JobSummary:
         payload_bytes=0 if job.payload is None else len(job.payload.ciphertext),
         result_bytes=0 if job.result is None else len(job.result.ciphertext),
         seal_attempts=job.seal_attempts,
+    )
+
+
+def _churn_report(report: ChurnReport) -> admin_pb2.ChurnReport:
+    return admin_pb2.ChurnReport(
+        site_id=report.route.site_id,
+        owner=report.route.owner,
+        expiries=report.expiries,
+        window=convert.duration_of(report.window_ms),
+        report_time=convert.timestamp_of(report.at_ms),
     )
 
 

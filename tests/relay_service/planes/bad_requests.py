@@ -210,6 +210,7 @@ def pages() -> Iterator[Bad]:
         (ADMIN, "ListJobs", admin_pb2.ListJobsRequest),
         (ADMIN, "ListDaemons", admin_pb2.ListDaemonsRequest),
         (ADMIN, "ListSites", admin_pb2.ListSitesRequest),
+        (ADMIN, "ListChurnReports", admin_pb2.ListChurnReportsRequest),
     )
     for service, method, kind in lists:
         for size in (501, 2**32 - 1):

@@ -10,6 +10,7 @@ import pytest
 from relay_service.planes.convert import stub_from_proto
 from sealwork.relay.v1 import admin_pb2, daemon_plane_pb2, job_pb2
 from tests.relay_service.planes.scene import DONE, HELD, SEALED, scene
+from tests.relay_service.planes.wasted_windows import reports, waste_windows
 from tests.relay_service.raw_client import RawOperator, Refusal, method_of, row
 from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, keys_of
 
@@ -18,6 +19,7 @@ METHODS: dict[str, Any] = {
     "ListJobs": admin_pb2.ListJobsRequest,
     "ListDaemons": admin_pb2.ListDaemonsRequest,
     "ListSites": admin_pb2.ListSitesRequest,
+    "ListChurnReports": admin_pb2.ListChurnReportsRequest,
 }
 
 
@@ -41,6 +43,38 @@ async def test_the_counts(relay: RelayUnderTest) -> None:
     relay.source.replace(relay.source.current)
     stats = (await relay.operator().call("GetStats", admin_pb2.GetStatsRequest())).stats
     assert stats.projection_revision == 1
+
+
+async def test_the_age_of_the_oldest_queued_job(relay: RelayUnderTest) -> None:
+    async def age_ms() -> int | None:
+        stats = (await relay.operator().call("GetStats", admin_pb2.GetStatsRequest())).stats
+        return stats.oldest_queued.ToMilliseconds() if stats.HasField("oldest_queued") else None
+
+    assert await age_ms() == 0
+    await relay.clock.advance_async(2_500)
+    await relay.enqueue("young")
+    assert await age_ms() == 2_500
+    await relay.cancel("queued")
+    assert await age_ms() == 0
+    await relay.cancel("young")
+    assert await age_ms() is None
+
+
+async def test_sites_that_waste_windows(relay: RelayUnderTest) -> None:
+    assert await reports(relay.operator()) == []
+    # The scene has wasted none, and one of its grants waits for its payload.
+    for owner in ("alice", "bob"):
+        await waste_windows(relay, owner)
+    listed = await reports(relay.operator())
+    assert [(each.site_id, each.owner, each.expiries) for each in listed] == [
+        ("demo", "bob", 6),
+        ("demo", "alice", 6),
+    ]
+    assert [each.window.ToMilliseconds() for each in listed] == [300_000, 300_000]
+    assert listed[0].report_time.ToMilliseconds() == relay.clock.now_ms()
+    assert relay.server.metrics.value("relay_unsealed_churn_total") == 2
+    first = await relay.operator().call("ListChurnReports", admin_pb2.ListChurnReportsRequest(page_size=1))
+    assert (list(first.reports), first.next_page_token) == (listed[:1], "1")
 
 
 async def test_the_jobs_oldest_first(relay: RelayUnderTest) -> None:

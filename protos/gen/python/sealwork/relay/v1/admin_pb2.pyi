@@ -65,7 +65,7 @@ class RelayStats(_message.Message):
 
     @_builtins.property
     def oldest_queued(self) -> _duration_pb2.Duration:
-        """Age of the oldest queued job."""
+        """How long ago the job was enqueued that has been queued the longest; unset when nothing is queued."""
 
     def __init__(
         self,
@@ -455,6 +455,102 @@ class ListSitesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSitesResponse: _TypeAlias = ListSitesResponse  # noqa: Y015
+
+@_typing.final
+class ChurnReport(_message.Message):
+    """ChurnReport says that a site let sealing windows lapse for one owner's jobs again and again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    EXPIRIES_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    REPORT_TIME_FIELD_NUMBER: _builtins.int
+    site_id: _builtins.str
+    """The site."""
+    owner: _builtins.str
+    """Whose jobs they were."""
+    expiries: _builtins.int
+    """Windows that had lapsed by then."""
+    @_builtins.property
+    def window(self) -> _duration_pb2.Duration:
+        """Within this time."""
+
+    @_builtins.property
+    def report_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was noticed, by the store's clock."""
+
+    def __init__(
+        self,
+        *,
+        site_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        expiries: _builtins.int = ...,
+        window: _duration_pb2.Duration | None = ...,
+        report_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["report_time", b"report_time", "window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expiries", b"expiries", "owner", b"owner", "report_time", b"report_time", "site_id", b"site_id", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChurnReport: _TypeAlias = ChurnReport  # noqa: Y015
+
+@_typing.final
+class ListChurnReportsRequest(_message.Message):
+    """ListChurnReportsRequest pages through reports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """At most 500; 0 means 100."""
+    page_token: _builtins.str
+    """From the last response."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChurnReportsRequest: _TypeAlias = ListChurnReportsRequest  # noqa: Y015
+
+@_typing.final
+class ListChurnReportsResponse(_message.Message):
+    """ListChurnReportsResponse is one page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChurnReport]:
+        """The reports."""
+
+    def __init__(
+        self,
+        *,
+        reports: _abc.Iterable[Global___ChurnReport] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "reports", b"reports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChurnReportsResponse: _TypeAlias = ListChurnReportsResponse  # noqa: Y015
 
 @_typing.final
 class RelayAdminServiceWatchRequest(_message.Message):

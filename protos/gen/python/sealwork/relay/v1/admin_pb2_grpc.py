@@ -55,6 +55,11 @@ class RelayAdminServiceStub:
                 request_serializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.ListSitesRequest.SerializeToString,
                 response_deserializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.ListSitesResponse.FromString,
                 _registered_method=True)
+        self.ListChurnReports = channel.unary_unary(
+                '/sealwork.relay.v1.RelayAdminService/ListChurnReports',
+                request_serializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.ListChurnReportsRequest.SerializeToString,
+                response_deserializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.ListChurnReportsResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/sealwork.relay.v1.RelayAdminService/Watch',
                 request_serializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.RelayAdminServiceWatchRequest.SerializeToString,
@@ -101,6 +106,16 @@ class RelayAdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListChurnReports(self, request, context):
+        """Lists reports of sites that let their sealing windows lapse, newest first. Idempotent.
+        All relays on one store answer alike.
+        Limits: page at most 500; at most one an hour for each site and owner, the last 100 of a site, for a day.
+        Errors: BAD_SIGNATURE, FIELD_INVALID, PAGE_TOKEN_INVALID, STORE_UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """Follows the counts.
 
@@ -135,6 +150,11 @@ def add_RelayAdminServiceServicer_to_server(servicer, server):
                     servicer.ListSites,
                     request_deserializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.ListSitesRequest.FromString,
                     response_serializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.ListSitesResponse.SerializeToString,
+            ),
+            'ListChurnReports': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListChurnReports,
+                    request_deserializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.ListChurnReportsRequest.FromString,
+                    response_serializer=sealwork_dot_relay_dot_v1_dot_admin__pb2.ListChurnReportsResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -251,6 +271,33 @@ class RelayAdminService:
             '/sealwork.relay.v1.RelayAdminService/ListSites',
             sealwork_dot_relay_dot_v1_dot_admin__pb2.ListSitesRequest.SerializeToString,
             sealwork_dot_relay_dot_v1_dot_admin__pb2.ListSitesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListChurnReports(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sealwork.relay.v1.RelayAdminService/ListChurnReports',
+            sealwork_dot_relay_dot_v1_dot_admin__pb2.ListChurnReportsRequest.SerializeToString,
+            sealwork_dot_relay_dot_v1_dot_admin__pb2.ListChurnReportsResponse.FromString,
             options,
             channel_credentials,
             insecure,

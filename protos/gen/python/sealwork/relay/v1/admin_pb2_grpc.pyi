@@ -52,6 +52,12 @@ class RelayAdminServiceStub:
     Limits: page at most 500.
     Errors: BAD_SIGNATURE, FIELD_INVALID, PAGE_TOKEN_INVALID, STORE_UNAVAILABLE.
     """
+    ListChurnReports: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListChurnReportsRequest, _admin_pb2.ListChurnReportsResponse]
+    """Lists reports of sites that let their sealing windows lapse, newest first. Idempotent.
+    All relays on one store answer alike.
+    Limits: page at most 500; at most one an hour for each site and owner, the last 100 of a site, for a day.
+    Errors: BAD_SIGNATURE, FIELD_INVALID, PAGE_TOKEN_INVALID, STORE_UNAVAILABLE.
+    """
     Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.RelayAdminServiceWatchRequest, _admin_pb2.RelayAdminServiceWatchResponse]
     """Follows the counts.
 
@@ -83,6 +89,12 @@ class RelayAdminServiceAsyncStub(RelayAdminServiceStub):
     ListSites: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListSitesRequest, _admin_pb2.ListSitesResponse]  # type: ignore[assignment]
     """Lists sites of the projection with what is known of each. Idempotent.
     Limits: page at most 500.
+    Errors: BAD_SIGNATURE, FIELD_INVALID, PAGE_TOKEN_INVALID, STORE_UNAVAILABLE.
+    """
+    ListChurnReports: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListChurnReportsRequest, _admin_pb2.ListChurnReportsResponse]  # type: ignore[assignment]
+    """Lists reports of sites that let their sealing windows lapse, newest first. Idempotent.
+    All relays on one store answer alike.
+    Limits: page at most 500; at most one an hour for each site and owner, the last 100 of a site, for a day.
     Errors: BAD_SIGNATURE, FIELD_INVALID, PAGE_TOKEN_INVALID, STORE_UNAVAILABLE.
     """
     Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.RelayAdminServiceWatchRequest, _admin_pb2.RelayAdminServiceWatchResponse]  # type: ignore[assignment]
@@ -137,6 +149,18 @@ class RelayAdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.ListSitesResponse, _abc.Awaitable[_admin_pb2.ListSitesResponse]]:
         """Lists sites of the projection with what is known of each. Idempotent.
         Limits: page at most 500.
+        Errors: BAD_SIGNATURE, FIELD_INVALID, PAGE_TOKEN_INVALID, STORE_UNAVAILABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def ListChurnReports(
+        self,
+        request: _admin_pb2.ListChurnReportsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListChurnReportsResponse, _abc.Awaitable[_admin_pb2.ListChurnReportsResponse]]:
+        """Lists reports of sites that let their sealing windows lapse, newest first. Idempotent.
+        All relays on one store answer alike.
+        Limits: page at most 500; at most one an hour for each site and owner, the last 100 of a site, for a day.
         Errors: BAD_SIGNATURE, FIELD_INVALID, PAGE_TOKEN_INVALID, STORE_UNAVAILABLE.
         """
 
