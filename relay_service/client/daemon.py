@@ -14,6 +14,7 @@ from relay_service.client.daemon_admission import Admission
 from relay_service.client.daemon_config import Limits
 from relay_service.client.daemon_desk import JobDesk
 from relay_service.client.daemon_jobs import Handler, JobContext
+from relay_service.client.daemon_polling import Polling
 from relay_service.client.daemon_renewals import Renewals
 from relay_service.client.daemon_results import ResultDelivery
 from relay_service.client.daemon_runs import Runner
@@ -192,7 +193,7 @@ class Daemon:
             self._calls,
             self._unary,
             clock=self._clock,
-            on_slot_free=self._session.offer,
+            on_slot_free=self._slot_free,
         )
         self._renewals = Renewals(
             self._unary,
@@ -204,6 +205,17 @@ class Daemon:
             random=self._random,
         )
         self._session.serve(self._desk, self._renewals)
+        self._polling = Polling(
+            self._unary,
+            self._desk,
+            self._renewals.ask,
+            matrix=lambda: self._admission.matrix,
+            free_slots=self._free_slots,
+            has_stream=lambda: self.connected,
+            on_refused=self._refused,
+            clock=self._clock,
+            random=self._random,
+        )
 
     @property
     def connected(self) -> bool:
@@ -239,6 +251,7 @@ class Daemon:
         self._ledger.open()
         self._pins.open()
         self._client.start(at_once=at_once)
+        self._calls.spawn(self._polling.run())
         try:
             await self._over.wait()
         finally:
@@ -279,6 +292,10 @@ class Daemon:
                 self._prompt_log.log_event(event, keys)
             except PromptLogUnavailable as error:
                 logger.error("the prompt log cannot be written: %s", error)
+
+    def _slot_free(self) -> None:
+        self._session.offer()
+        self._polling.wake()
 
     def _free_slots(self) -> int:
         if self._stopping or len(self._delivery) >= _BACKLOG:

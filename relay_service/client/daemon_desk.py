@@ -26,6 +26,7 @@ logger = logging.getLogger("sealwork.client")
 # A payload of this size and its frame around it may ride the session.
 _INLINE_BYTES: Final = 32_768
 _FETCH_AGAIN_SECONDS: Final = 1.0
+_SOON_SECONDS: Final = 0.05
 # Answers to a fetch after which there is nothing to give back.
 _GONE: Final = frozenset({"JOB_FINISHED", "JOB_NOT_FOUND", "NOT_LEASE_HOLDER", "STALE_LEASE"})
 _REFUSED: Final = daemon_plane_pb2.RELEASE_REASON_REFUSED
@@ -121,6 +122,13 @@ class JobDesk:
         else:
             self._fetch(job, by_session=ready.size_bytes <= _INLINE_BYTES)
 
+    def seek_payloads(self) -> None:
+        """Ask for every payload that nobody will announce, as there is no stream, until it is there."""
+        for job in self.held:
+            if job.phase is Phase.WAITING and not job.sought:
+                job.sought = True
+                self._fetch(job, by_session=False)
+
     def verdict(self, verdict: job_pb2.LeaseVerdict, asked_at: float) -> job_pb2.LeaseRef | None:
         """Heed the relay's word on a lease; returns the lease when it is a cancel to acknowledge.
 
@@ -199,10 +207,16 @@ class JobDesk:
         elif answer.reason == "JOB_CANCELLED":
             self._cancel(job)
         else:
-            logger.info("the payload of job %s is asked for again: %s", job.stub.id, answer)
             job.phase = Phase.WAITING
-            wait = max(_FETCH_AGAIN_SECONDS, (answer.retry_after_ms or 0) / 1000)
-            self._clock.call_later(wait, lambda: self._fetch_again(job))
+            self._clock.call_later(self._pause_before_fetch(job, answer), lambda: self._fetch_again(job))
+
+    def _pause_before_fetch(self, job: HeldJob, error: RelayError) -> float:
+        if error.reason == "PAYLOAD_NOT_SEALED":
+            # A site seals within a moment, as a rule: sooner than the relay's hint, which is for anybody.
+            job.fetches += 1
+            return min(_FETCH_AGAIN_SECONDS, _SOON_SECONDS * float(2 ** min(job.fetches - 1, 8)))
+        logger.info("the payload of job %s is asked for again: %s", job.stub.id, error)
+        return max(_FETCH_AGAIN_SECONDS, (error.retry_after_ms or 0) / 1000)
 
     def _fetch_again(self, job: HeldJob) -> None:
         if self.held.get(job.lease.lease_id) is job and job.phase is Phase.WAITING:

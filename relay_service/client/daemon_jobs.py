@@ -38,14 +38,16 @@ class HeldJob:
         deadline: When the lease ends, by this machine's monotonic clock, unless it is renewed.
         phase: How far it has come.
         ready: The news of its payload, when it came before the decision to take the job.
+        sought: Its payload is asked for without having been announced.
+        fetches: How often its payload was asked for and was not there yet.
         cancelled: Set when the work is to stop, for whatever reason.
         cancel_requested: The site has withdrawn it, so it is reported as canceled.
         task: What works on it.
     """
 
     __slots__ = (
-        *("cancel_requested", "cancelled", "deadline", "grant", "lease", "phase", "ready", "signed"),
-        *("stub", "task"),
+        *("cancel_requested", "cancelled", "deadline", "fetches", "grant", "lease", "phase", "ready"),
+        *("signed", "sought", "stub", "task"),
     )
 
     def __init__(
@@ -63,6 +65,8 @@ class HeldJob:
         self.deadline = deadline
         self.phase = Phase.WAITING
         self.ready: daemon_plane_pb2.PayloadReady | None = None
+        self.sought = False
+        self.fetches = 0
         self.cancelled = asyncio.Event()
         self.cancel_requested = False
         self.task: asyncio.Task[None] | None = None
