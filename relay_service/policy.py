@@ -20,6 +20,8 @@ _log = structlog.get_logger(__name__)
 
 # For both attempts of a question together.
 DEADLINE_SECONDS = 2.0
+# Of that, how long a policy that was not reached is waited for before it is asked once more.
+RECONNECT_SECONDS = 0.5
 # A stub that names no purpose has this one.
 DEFAULT_PURPOSE = "default"
 
@@ -108,6 +110,9 @@ class PolicyService(Protocol):
         Raises:
             PolicyUnavailable: no answer within this time.
         """
+
+    async def reconnect(self, seconds: float) -> bool:
+        """Connects anew if there is no connection; False when it cannot be had within this time."""
 
 
 class Policy:
@@ -209,11 +214,11 @@ class Policy:
         try:
             return await ask(until - self._clock.monotonic())
         except PolicyUnavailable as error:
-            left = until - self._clock.monotonic()
-            if not error.may_retry or left <= 0:
+            # A connection that had died unnoticed, or a policy that is started again this moment.
+            patience = min(RECONNECT_SECONDS, until - self._clock.monotonic())
+            if not error.may_retry or patience <= 0 or not await self._service.reconnect(patience):
                 raise
-        # A connection that had died unnoticed costs one attempt.
-        return await ask(left)
+        return await ask(max(0.0, until - self._clock.monotonic()))
 
     def _note_failure(self) -> None:
         was_open = self._circuit.is_open

@@ -1,5 +1,6 @@
 """The operator's policy service over gRPC."""
 
+import asyncio
 from typing import Final
 
 import grpc
@@ -18,7 +19,7 @@ _VERDICTS: Final = {
     policy_pb2.SLOT_VERDICT_WAITING: SlotVerdict.WAITING,
 }
 # A policy that is back is found within the time that it is left alone.
-_RECONNECT_MS: Final = 2_000
+_RECONNECT_MS: Final = 1_000
 
 
 class PolicyClient:
@@ -44,6 +45,15 @@ class PolicyClient:
     async def close(self) -> None:
         """Ends the connection."""
         await self._channel.close()
+
+    async def reconnect(self, seconds: float) -> bool:
+        """As `PolicyService.reconnect`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            return False
+        return True
 
     async def check_slot(self, slot: Slot, seconds: float) -> SlotVerdict:
         """As `PolicyService.check_slot`."""
