@@ -36,7 +36,9 @@ from relay_service.client.daemon_pairing_file import Transport
 from relay_service.client.daemon_services import Services
 from relay_service.client.errors import RelayError
 from relay_service.client.keys import Keys
+from relay_service.client.offered_version import remembered_offer
 from relay_service.client.prompt_log import PromptLogUnavailable
+from relay_service.client.software import client_version
 from service_common.clocks import SystemClock
 
 _HELP = """Answer the prompts of sites that you consent to, on this machine.
@@ -60,7 +62,9 @@ Exit status:
   0    ended in order, after SIGTERM or Ctrl-C
   1    refused or failed; the reason is one line on standard error
   2    a wrong option or configuration
+  4    this version is too old for the relay
 """
+_TOO_OLD: Final = 4
 _HELP_NAMES: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -122,7 +126,7 @@ def run(argv: Sequence[str], **options: Any) -> None:
     config = load_config(argv, options)
     if not config.services:
         raise click.UsageError("nothing can answer prompts: give --backend, or --config with [[services]]")
-    if not config.pins and not options["trust_directory"]:
+    if not (config.pins or options["trust_directory"] or config.control_plane_key):
         raise click.UsageError(
             "no site would be served: give --site-pin with the identity of a site, or pair again when the"
             " owner consents to one"
@@ -141,6 +145,15 @@ def run(argv: Sequence[str], **options: Any) -> None:
         )
     except (ConfigError, PromptLogUnavailable) as error:
         fail(str(error), 2)
+    except RelayError as error:
+        if error.reason != "DAEMON_BELOW_FLOOR":
+            raise
+        floor = error.metadata.get("floor", "a later version")
+        fail(
+            f"version {client_version()} is too old for this relay, which serves {floor} and later: upgrade"
+            " sealwork on this machine, and start again",
+            _TOO_OLD,
+        )
 
 
 @relay_daemon.command(epilog=_STATUS, short_help="Show the configuration, and check services and relay.")
@@ -196,12 +209,19 @@ def _transport(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(config: DaemonConfig, key_id: str) -> list[tuple[str, object]]:
+    offered = remembered_offer(spool_folder(config))
     return [
+        ("version", client_version()),
+        *([("update", f"the relay's operator offers version {offered}")] if offered else []),
         ("relay", config.relay),
         ("runner id", config.runner_id),
         ("keys", config.keys),
         ("key id", key_id),
         *(("pinned site", pin) for pin in sorted(config.pins)),
+        (
+            "grants",
+            "of the control plane, for every job" if config.control_plane_key else "none are asked for",
+        ),
         ("slots", config.slots),
         ("prompt log", config.prompt_log.path or "off"),
         ("spool", spool_folder(config)),

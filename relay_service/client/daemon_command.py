@@ -17,6 +17,7 @@ from relay_service.client.daemon import Daemon
 from relay_service.client.daemon_config import DaemonConfig
 from relay_service.client.daemon_services import Offer, Services
 from relay_service.client.keys import Keys
+from relay_service.client.offered_version import remember_offer
 from relay_service.client.prompt_log import PromptLog
 from sealwork.relay.v1 import daemon_plane_pb2
 from service_common.clocks import SystemClock
@@ -71,6 +72,7 @@ async def serve(
             withheld=offer.withheld,
             prompt_log=prompt_log,
             trust_directory=trust_directory,
+            on_update=remember_offer(spool_folder(config)),
             clock=clock,
         )
         _introduce(config, keys, offer)

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from relay_service.client.backends.base import RunLimits
 from relay_service.client.daemon_config import Limits
@@ -50,6 +51,7 @@ class RealRelay:
 
     times: SessionTimes
     clock: Clock
+    options: dict[str, Any] = field(default_factory=dict)
     source: ProjectionSource = field(default_factory=lambda: ProjectionSource(projection()))
     server: RelayServer = field(init=False)
     address: str = ""
@@ -58,7 +60,7 @@ class RealRelay:
         self.server = RelayServer(
             MemoryRoutingStore(self.clock.now_ms, lambda: uuid.uuid4().hex),
             self.source,
-            ServerOptions([Listener(self.address or "127.0.0.1:0")], times=self.times),
+            ServerOptions([Listener(self.address or "127.0.0.1:0")], times=self.times, **self.options),
             clock=self.clock,
         )
         await self.server.start()
@@ -74,9 +76,9 @@ class RealRelay:
 
 @asynccontextmanager
 async def real_relay(
-    times: SessionTimes | None = None, clock: Clock | None = None
+    times: SessionTimes | None = None, clock: Clock | None = None, **options: Any
 ) -> AsyncIterator[RealRelay]:
-    relay = RealRelay(times or SessionTimes(), clock or SystemClock())
+    relay = RealRelay(times or SessionTimes(), clock or SystemClock(), options)
     await relay.start()
     try:
         yield relay

@@ -169,6 +169,30 @@ async def test_a_revoked_device_ends_with_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+async def test_a_version_below_the_floor_ends_with_what_to_do(tmp_path: Path) -> None:
+    async with real_relay(daemon_floor="99.0.0") as relay:
+        done = await end_of(DAEMON, "run", *options(tmp_path, relay), "--no-prompt-log", *program(UPPER))
+
+    assert done.status == 4
+    assert "is too old for this relay, which serves 99.0.0 and later: upgrade sealwork" in done.error
+
+
+@pytest.mark.process
+async def test_an_offered_version_is_told_once_and_shown_by_status(tmp_path: Path) -> None:
+    async with real_relay(offered_version="99.1.0") as relay, serving(tmp_path, relay) as process:
+        await process.wait_line("the relay's operator offers version 99.1.0")
+        await relay.restart()
+        await eventually(lambda: len(relay.server.relay.daemons) == 1, 20)
+        process.terminate()
+        done = await ended(process)
+    device = ["--relay", "127.0.0.1:1", "--runner-id", "desk", "--keys", str(tmp_path / "keys.json")]
+    shown = (await end_of(DAEMON, "status", *device, *program(UPPER))).stdout
+
+    assert len([line for line in done.stderr if "99.1.0" in line]) == 1
+    assert "update       the relay's operator offers version 99.1.0" in shown
+
+
+@pytest.mark.process
 async def test_an_unknown_device_ends_with_one_line(tmp_path: Path) -> None:
     async with real_relay() as relay:
         done = await end_of(
