@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+import shlex
 import sys
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ import click
 
 from relay_service.client.cli_options import fail
 from relay_service.client.connection import Connection
+from relay_service.client.daemon_options import DEFAULT_KEYS
 from relay_service.client.daemon_pairing import (
     PairedDevice,
     PairingCode,
@@ -131,3 +133,5 @@ def _say_paired(paired: PairedDevice, key_file: Path) -> None:
     if not paired.pins:
         click.echo(f"  no site yet: when {paired.owner} consents to one, run this command again to pin it")
     click.echo(f"  kept in      {pairing_path(key_file)}")
+    named = "" if key_file == DEFAULT_KEYS.expanduser() else f" --keys {shlex.quote(str(key_file))}"
+    click.echo(f"Now let it answer, with a back end of yours: relay-daemon run{named} --backend ...")

@@ -43,10 +43,11 @@ async def test_a_device_pairs_and_then_runs_with_nothing_more(tmp_path: Path) ->
         assert (waiting.label, waiting.key_id) == ("Küche", own.key_id)
         assert f"  fingerprint  {own.key_id}" in done.stdout
         assert f"  relay-service approve {code} --owner NAME" in done.stdout
-        assert done.stdout[-3:] == [
+        assert done.stdout[-4:] == [
             f"Paired: this device is {runner_id}, owned by alice.",
             f"  pinned site  {SITE_KEYS.key_id}",
             f"  kept in      {tmp_path / 'device' / 'keys.pairing.json'}",
+            f"Now let it answer, with a back end of yours: relay-daemon run --keys {keys} --backend ...",
         ]
         assert (tmp_path / "device" / "keys.pairing.json").stat().st_mode & 0o777 == 0o600
         assert keys.stat().st_mode & 0o777 == 0o600
