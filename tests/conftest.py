@@ -13,6 +13,7 @@ import structlog
 
 # Before anything imports it: its assertions are those of tests.
 pytest.register_assert_rewrite("relay_service.store.contract")
+pytest.register_assert_rewrite("durable_service.store.contract")
 
 if TYPE_CHECKING:
     from service_common.clocks import ManualClock

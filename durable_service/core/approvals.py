@@ -40,6 +40,11 @@ def approval_for(record: TaskRecord, approval_id: str, actor_id: str) -> Approva
     return approval
 
 
+def approvable(record: TaskRecord) -> bool:
+    """Whether there is anything left to approve."""
+    return not record.terminal and record.state is not TaskState.CANCEL_REQUESTED
+
+
 def decide(record: TaskRecord, verdict: Verdict, now_ms: int) -> Decision[Decided]:
     """Approves or denies; it needs no lease and does not change the state of the task.
 
@@ -55,7 +60,7 @@ def decide(record: TaskRecord, verdict: Verdict, now_ms: int) -> Decision[Decide
         raise _unbound()
     if approval.decision is decision:
         return unchanged(record, Decided(approval, already_decided=True))
-    if record.terminal or record.state is TaskState.CANCEL_REQUESTED:
+    if not approvable(record):
         raise DomainError(Reason.NOT_APPROVABLE, "nothing is left to approve")
     if approval.decision is not ApprovalDecision.PENDING:
         raise DomainError(Reason.APPROVAL_DECIDED, "the approval was decided the other way")

@@ -1,0 +1,278 @@
+"""The task store: a port for whole tasks, each change of one being a single atomic write.
+
+A store owns the only clock that decides. A command is a pure function of a record and an instant; the store
+may run it several times, and writes what it decides together with the journal, the queues and every index.
+What was refused is a `DomainError`. Nothing is answered before it is as safe as the store can make it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeAlias, TypeVar
+
+from durable_service.core.admission import Created, TaskCreation
+from durable_service.core.availability import Queue
+from durable_service.core.canonical_json import CanonicalJson
+from durable_service.core.definition import Driver, TaskKey
+from durable_service.core.errors import DomainError, Reason
+from durable_service.core.limits import EVENTS_RETAINED, TASK_BYTES
+from durable_service.core.model import Action, Approval, Holder, TaskEvent, TaskRecord
+from durable_service.core.states import TaskState
+from durable_service.core.step import Decision
+
+Answer = TypeVar("Answer")
+Mutation: TypeAlias = Callable[[TaskRecord, int], Decision[Answer]]
+
+
+class StoreFault(StrEnum):
+    """Why a store cannot do its work at present."""
+
+    IN_USE = "in_use"
+    DISK_FULL = "disk_full"
+    READ_ONLY = "read_only"
+    CORRUPT = "corrupt"
+    NEWER_FORMAT = "newer_format"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+class StoreUnavailable(DomainError):  # noqa: N818 - it names a state of the store
+    """The store cannot be asked, or cannot write.
+
+    Whether what was asked has happened is unknown when the connection broke; asking again with the same ids
+    is safe. Leases are not lost by it.
+    """
+
+    def __init__(self, fault: StoreFault, message: str) -> None:
+        super().__init__(Reason.STORE_UNAVAILABLE, message)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store promises.
+
+    Attributes:
+        durable: what was answered survives the loss of every process.
+        durable_outbox: extensions commit with the task and survive as well.
+    """
+
+    durable: bool
+    durable_outbox: bool
+    atomic_task_updates: bool = True
+    compare_and_set: bool = True
+    fencing: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Bounds of a store's content."""
+
+    task_bytes: int = TASK_BYTES
+    events_per_task: int = EVENTS_RETAINED
+
+
+@dataclass(frozen=True, slots=True)
+class EventDraft:
+    """A journal entry as a worker asks for it; the same event id is the same entry while it is kept."""
+
+    event_id: str
+    type: str
+    data: CanonicalJson
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Entries after a cursor, oldest first.
+
+    Attributes:
+        earliest: of all that are kept; one above the latest when none is.
+        latest: the newest ever written; 0 before the first.
+    """
+
+    events: tuple[TaskEvent, ...]
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimableQuery:
+    """What work is looked for.
+
+    Attributes:
+        drivers: None for every driver and for tasks without one.
+    """
+
+    tenant_id: str
+    drivers: frozenset[Driver] | None = None
+    queue: Queue = Queue.WORK
+    limit: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuery:
+    """Which tasks are listed; everything that is set has to hold.
+
+    Attributes:
+        states: any of these; empty for all.
+        driver_version: 0 for every version.
+        created_from_ms, updated_from_ms: at this instant or later.
+        created_before_ms, updated_before_ms: before this instant.
+        queue: tasks that wait there, now or by the passing of time alone.
+    """
+
+    tenant_id: str
+    actor_id: str | None = None
+    states: frozenset[TaskState] = frozenset()
+    driver_id: str | None = None
+    driver_version: int = 0
+    session_id: str | None = None
+    root_run_id: str | None = None
+    created_from_ms: int | None = None
+    created_before_ms: int | None = None
+    updated_from_ms: int | None = None
+    updated_before_ms: int | None = None
+    queue: Queue | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageMark:
+    """The last task of a page. Lists are newest first, and tasks of one instant by descending id."""
+
+    created_at_ms: int
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """An approval that waits, with exactly what it is about."""
+
+    key: TaskKey
+    approval: Approval
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalMark:
+    """The last approval of a page; they are listed oldest first."""
+
+    created_at_ms: int
+    approval_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """A task that is gone, and the keys of its bytes, which may be deleted now."""
+
+    key: TaskKey
+    blob_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateCount:
+    """How many tasks of a tenant are in a state."""
+
+    tenant_id: str
+    state: TaskState
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """One committed change.
+
+    Attributes:
+        before: None for a new task.
+        after: None for a purged one.
+    """
+
+    before: TaskRecord | None
+    after: TaskRecord | None
+    events: tuple[TaskEvent, ...] = field(default=())
+
+
+Listener = Callable[[TaskChange], None]
+
+
+class TaskStore(Protocol):
+    """Tasks, their journals and the queues in which they wait."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store promises."""
+
+    async def now_ms(self) -> int:
+        """The store's clock, epoch ms. It never goes back, not over a restart either if it is durable."""
+
+    async def create(self, creation: TaskCreation) -> Decision[Created]:
+        """Admits a task; the same definition under the same id is answered with the stored task.
+
+        Raises:
+            DomainError: as the command `create`.
+        """
+
+    async def get(self, key: TaskKey) -> TaskRecord | None:
+        """The task as it was last written; every write that was answered before is in it."""
+
+    async def update(
+        self, key: TaskKey, mutate: Mutation[Answer], guard: Holder | None = None
+    ) -> Decision[Answer]:
+        """Runs a command on a task and writes what it decides.
+
+        Args:
+            mutate: pure, quick and without I/O; it may run more than once.
+            guard: refused with LEASE_LOST unless this holder has the lease.
+
+        Raises:
+            DomainError: TASK_NOT_FOUND before anything else; what the command raises, and then nothing is
+                written; INVARIANT or ILLEGAL_TRANSITION when the decision breaks what every update keeps.
+        """
+
+    async def append(self, key: TaskKey, holder: Holder, draft: EventDraft) -> Decision[TaskEvent]:
+        """Adds a journal entry once; raises as `update` and as the command `append_event`."""
+
+    async def events(self, key: TaskKey, after: int, limit: int) -> EventPage:
+        """Entries above a cursor.
+
+        Raises:
+            DomainError: TASK_NOT_FOUND; EVENT_GAP when the cursor is behind what is kept or ahead of what
+                was written.
+        """
+
+    async def claimable(self, query: ClaimableQuery) -> Sequence[TaskRecord]:
+        """Tasks that can be claimed now, those that have waited longest first. It claims nothing."""
+
+    async def next_claimable_ms(self, query: ClaimableQuery) -> int | None:
+        """When a task that matches can be claimed by the passing of time alone; None when none will."""
+
+    async def due(self, limit: int) -> Sequence[TaskKey]:
+        """Tasks for which `lapse` has something to write now, the longest overdue first."""
+
+    async def next_due_ms(self) -> int | None:
+        """When `due` will next have something; None when never."""
+
+    async def list_tasks(self, query: TaskQuery, after: PageMark | None, limit: int) -> Sequence[TaskRecord]:
+        """One page of tasks, newest first."""
+
+    async def pending_approvals(
+        self, tenant_id: str, actor_id: str | None, after: ApprovalMark | None, limit: int
+    ) -> Sequence[PendingApproval]:
+        """Approvals that can be decided now, oldest first; those of one actor or of all."""
+
+    async def purge(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[Purged]:
+        """Removes tasks that ended before an instant, and keeps a tombstone of each."""
+
+    async def referenced(self, blob_keys: Sequence[str]) -> frozenset[str]:
+        """Those of these keys that an artifact of a task refers to, expired or not."""
+
+    async def counts(self) -> Sequence[StateCount]:
+        """How many tasks there are, by tenant and state."""
+
+    async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
+        """True the first time this caller presents this nonce within the time."""
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Calls `listener` for every committed change, in order for each task; the answer ends that."""
+
+    async def close(self) -> None:
+        """Ends what the store holds open; what was answered stays."""

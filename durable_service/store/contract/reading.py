@@ -1,0 +1,252 @@
+"""Lists, journals, approvals, retention and nonces."""
+# ruff: noqa: S101
+
+import pytest
+
+from durable_service.core.artifacts import ArtifactContent, put_artifact
+from durable_service.core.availability import Queue
+from durable_service.core.binding import blob_key
+from durable_service.core.definition import Driver
+from durable_service.core.errors import DomainError, Reason
+from durable_service.core.outcomes import cancel
+from durable_service.core.states import TaskState
+from durable_service.store.base import ApprovalMark, PageMark, StateCount, TaskQuery
+from durable_service.store.contract.scene import TENANT, Scene, StoreHarness, creation, key, refusal
+
+DIGEST = "sha256:" + "0" * 64
+
+
+class ListCases:
+    """Lists by filter and by page."""
+
+    async def listed(self, harness: StoreHarness, **filters: object) -> list[str]:
+        query = TaskQuery(TENANT, **filters)  # type: ignore[arg-type]
+        return [record.key.task_id for record in await harness.store.list_tasks(query, None, 100)]
+
+    async def test_pages_are_newest_first(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        for names in (("a", "c"), ("b",), ("d", "e")):
+            await scene.create(*names)
+            await store_harness.advance(1)
+        await scene.create("f", tenant="elsewhere")
+        seen: list[str] = []
+        mark: PageMark | None = None
+        while page := await store_harness.store.list_tasks(TaskQuery(TENANT), mark, 2):
+            seen += [record.key.task_id for record in page]
+            mark = PageMark(page[-1].created_at_ms, page[-1].key.task_id)
+        assert seen == ["e", "d", "b", "c", "a"]
+
+    async def test_a_page_does_not_shift(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a", "b", "c")
+        (first,) = await store_harness.store.list_tasks(TaskQuery(TENANT), None, 1)
+        await store_harness.advance(1)
+        await scene.create("z")
+        mark = PageMark(first.created_at_ms, first.key.task_id)
+        rest = await store_harness.store.list_tasks(TaskQuery(TENANT), mark, 10)
+        assert [record.key.task_id for record in rest] == ["b", "a"]
+
+    async def test_filters(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        start = await store_harness.store.now_ms()
+        await scene.create("plain")
+        await scene.create("alices", actor="alice")
+        await scene.create("session", session="s2")
+        await scene.create("tree", root="r2")
+        await scene.create("second", driver=Driver("fixture", 2))
+        await scene.create("foreign", driver=Driver("other", 2))
+        await store_harness.advance(10)
+        await scene.create("young", driver=None)
+        await scene.run("plain", cancel, "")
+        assert await self.listed(store_harness, actor_id="alice") == ["alices"]
+        assert await self.listed(store_harness, session_id="s2") == ["session"]
+        assert await self.listed(store_harness, root_run_id="r2") == ["tree"]
+        assert await self.listed(store_harness, driver_id="fixture", driver_version=2) == ["second"]
+        assert await self.listed(store_harness, driver_id="other") == ["foreign"]
+        assert len(await self.listed(store_harness, driver_id="fixture")) == 5
+        assert await self.listed(store_harness, created_from_ms=start + 10) == ["young"]
+        assert len(await self.listed(store_harness, created_before_ms=start + 10)) == 6
+        assert await self.listed(store_harness, states=frozenset({TaskState.CANCELED})) == ["plain"]
+        assert sorted(await self.listed(store_harness, updated_from_ms=start + 10)) == ["plain", "young"]
+        assert len(await self.listed(store_harness, updated_before_ms=start + 10)) == 5
+        both = frozenset({TaskState.CANCELED, TaskState.QUEUED})
+        assert len(await self.listed(store_harness, states=both)) == 7
+        assert await self.listed(store_harness, actor_id="alice", session_id="s2") == []
+
+    async def test_what_needs_recovery_is_listed(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a", "b")
+        holder = await scene.claim("a")
+        await scene.prepare("a", holder, "send")
+        await scene.dispatch("a", holder, "send")
+        assert await self.listed(store_harness, queue=Queue.RECOVERY) == ["a"]
+        assert await self.listed(store_harness, queue=Queue.WORK) == ["b"]
+
+    async def test_counts(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a", "b", "c")
+        await scene.create("d", tenant="elsewhere")
+        await scene.claim("a")
+        assert list(await store_harness.store.counts()) == [
+            StateCount("elsewhere", TaskState.QUEUED, 1),
+            StateCount(TENANT, TaskState.QUEUED, 2),
+            StateCount(TENANT, TaskState.RUNNING, 1),
+        ]
+
+
+class JournalCases:
+    """Journals are bounded, and honest about it."""
+
+    async def test_pages_of_a_journal(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        store = store_harness.store
+        await scene.create("a")
+        first = await store.events(key("a"), 0, 10)
+        assert [event.type for event in first.events] == ["task.created"]
+        assert (first.earliest, first.latest) == (1, 1)
+        holder = await scene.claim("a")
+        assert await scene.append("a", holder, "e1") == 4
+        page = await store.events(key("a"), 1, 2)
+        assert [event.sequence for event in page.events] == [2, 3]
+        assert [event.event_id for event in (await store.events(key("a"), 3, 2)).events] == ["e1"]
+        assert (await store.events(key("a"), 4, 2)).events == ()
+
+    async def test_the_oldest_entries_go(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a")
+        holder = await scene.claim("a")
+        for number in range(5):
+            await scene.append("a", holder, f"e{number}")
+        page = await store_harness.store.events(key("a"), 2, 10)
+        assert [event.sequence for event in page.events] == [3, 4, 5, 6, 7, 8]
+        assert (page.earliest, page.latest) == (3, 8)
+        for cursor in (0, 1, 9):
+            with pytest.raises(DomainError) as gap:
+                await store_harness.store.events(key("a"), cursor, 10)
+            assert gap.value.reason is Reason.EVENT_GAP
+            assert gap.value.details == {"earliest": "3", "latest": "8"}
+
+    async def test_an_entry_is_appended_once(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a")
+        holder = await scene.claim("a")
+        assert [await scene.append("a", holder, name) for name in ("e1", "e2", "e1", "e2")] == [4, 5, 4, 5]
+        assert await refusal(scene.append("a", holder, "e1", data="2")) is Reason.REQUEST_ID_REUSED
+        await scene.release("a", holder)
+        assert await refusal(scene.append("a", holder, "e3")) is Reason.LEASE_LOST
+
+    async def test_the_journal_of_no_task(self, store_harness: StoreHarness) -> None:
+        assert await refusal(store_harness.store.events(key("a"), 0, 10)) is Reason.TASK_NOT_FOUND
+
+
+class ApprovalCases:
+    """Approvals that wait."""
+
+    async def test_they_are_listed_for_their_actor(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        store = store_harness.store
+        await scene.create("a", "b")
+        for name, approver in (("a", "ann"), ("b", "ben")):
+            holder = await scene.claim(name)
+            await scene.prepare(name, holder, "send", approver=approver)
+            await store_harness.advance(1)
+        (waiting,) = await store.pending_approvals(TENANT, "ann", None, 10)
+        assert (waiting.key, waiting.approval.id, waiting.action.id) == (key("a"), "a-send", "send")
+        everyone = await store.pending_approvals(TENANT, None, None, 10)
+        assert [item.approval.id for item in everyone] == ["a-send", "b-send"]
+        mark = ApprovalMark(waiting.approval.created_at_ms, "a-send")
+        rest = await store.pending_approvals(TENANT, None, mark, 10)
+        assert [item.approval.id for item in rest] == ["b-send"]
+        assert await store.pending_approvals("elsewhere", None, None, 10) == []
+        await scene.decide("a", "a-send", "ann", approved=False)
+        assert await store.pending_approvals(TENANT, "ann", None, 10) == []
+
+    async def test_what_cannot_be_decided_is_not_listed(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a", "b")
+        for name in ("a", "b"):
+            holder = await scene.claim(name)
+            await scene.prepare(name, holder, "send", approver="ann")
+        await scene.run("a", cancel, "")
+        waiting = await store_harness.store.pending_approvals(TENANT, "ann", None, 10)
+        assert [item.approval.id for item in waiting] == ["b-send"]
+        await store_harness.advance(60_000)
+        assert await store_harness.store.pending_approvals(TENANT, "ann", None, 10) == []
+
+
+class RetentionCases:
+    """What is purged, and what stays."""
+
+    async def test_only_ended_tasks_are_purged(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        store = store_harness.store
+        await scene.create("done", "running", "queued")
+        await scene.create("done", tenant="elsewhere")
+        content = ArtifactContent("out", DIGEST, 1, "text/plain", 10)
+        holder = await scene.claim("done")
+        await scene.run("done", put_artifact, holder, content)
+        await scene.complete("done", holder)
+        await scene.claim("running")
+        changes = scene.watch()
+        stored = blob_key(key("done"), "out", DIGEST)
+        assert await store.referenced([stored, "f" * 64]) == {stored}
+        assert await store.purge(TENANT, await store.now_ms(), 10) == []
+        await store_harness.advance(1)
+        (purged,) = await store.purge(TENANT, await store.now_ms(), 10)
+        assert (purged.key, purged.blob_keys) == (key("done"), (stored,))
+        assert await store.get(key("done")) is None
+        assert await store.referenced([stored]) == frozenset()
+        assert [change.after for change in changes] == [None]
+        assert await refusal(store.create(creation("done"))) is Reason.TASK_PURGED
+        assert await refusal(store.events(key("done"), 0, 1)) is Reason.TASK_NOT_FOUND
+        assert await store.purge(TENANT, await store.now_ms(), 10) == []
+
+    async def test_the_oldest_are_purged_first(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a", "b", "c")
+        for name in ("b", "a", "c"):
+            await scene.run(name, cancel, "")
+            await store_harness.advance(1)
+        now_ms = await store_harness.store.now_ms()
+        purged = await store_harness.store.purge(TENANT, now_ms, 2)
+        assert [item.key.task_id for item in purged] == ["b", "a"]
+
+
+class NonceCases:
+    """A nonce is taken once."""
+
+    async def test_once_within_its_time(self, store_harness: StoreHarness) -> None:
+        store = store_harness.store
+        assert await store.use_nonce("caller", "n", 100)
+        assert not await store.use_nonce("caller", "n", 100)
+        assert await store.use_nonce("other", "n", 100)
+        await store_harness.advance(99)
+        assert not await store.use_nonce("caller", "n", 100)
+        await store_harness.advance(1)
+        assert await store.use_nonce("caller", "n", 100)
+
+
+class RestartCases:
+    """What a durable store keeps."""
+
+    async def test_everything_is_there_again(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a", "b")
+        holder = await scene.claim("a")
+        await scene.prepare("a", holder, "send", approver="ann")
+        await scene.append("a", holder, "e1")
+        assert await scene.store.use_nonce("caller", "n", 100)
+        before = await scene.record("a")
+        now_ms = await scene.store.now_ms()
+        if not await store_harness.reopen():
+            assert not store_harness.store.capabilities.durable
+            return
+        assert store_harness.store.capabilities.durable
+        scene.store = store_harness.store
+        assert await scene.record("a") == before
+        assert await scene.store.now_ms() >= now_ms
+        assert await scene.append("a", holder, "e1") == before.last_sequence
+        assert not await scene.store.use_nonce("caller", "n", 100)
+        assert len(await scene.store.pending_approvals(TENANT, "ann", None, 10)) == 1
+        await scene.decide("a", "a-send", "ann")
+        await scene.dispatch("a", holder, "send")

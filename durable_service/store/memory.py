@@ -1,0 +1,210 @@
+"""Tasks in the memory of one process: for tests and for trying things out. A restart loses everything."""
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from durable_service.core.admission import Created, TaskCreation, create
+from durable_service.core.approvals import approvable
+from durable_service.core.availability import Availability, availability
+from durable_service.core.definition import TaskKey
+from durable_service.core.journal import check_cursor
+from durable_service.core.lapses import due_at_ms
+from durable_service.core.model import Holder, TaskEvent, TaskRecord, Tombstone
+from durable_service.core.retention import purgeable, tombstone
+from durable_service.core.step import Decision
+from durable_service.store.base import (
+    Answer,
+    ApprovalMark,
+    Capabilities,
+    ClaimableQuery,
+    EventDraft,
+    EventPage,
+    Listener,
+    Mutation,
+    PageMark,
+    PendingApproval,
+    Purged,
+    StateCount,
+    StoreLimits,
+    TaskChange,
+    TaskQuery,
+)
+from durable_service.store.clock import StoreClock
+from durable_service.store.filters import in_query, wanted_by
+from durable_service.store.listeners import Listeners
+from durable_service.store.updates import appending, decided, not_found
+
+
+class MemoryTaskStore:
+    """A store that is not durable, and says so. Its methods never wait, so each is one atomic step."""
+
+    def __init__(self, clock: StoreClock | None = None, limits: StoreLimits | None = None) -> None:
+        self._clock = clock or StoreClock()
+        self._limits = limits or StoreLimits()
+        self._records: dict[TaskKey, TaskRecord] = {}
+        self._journals: dict[TaskKey, deque[TaskEvent]] = {}
+        self._waiting: dict[str, dict[TaskKey, Availability]] = {}
+        self._due: dict[TaskKey, int] = {}
+        self._tombstones: dict[TaskKey, Tombstone] = {}
+        self._nonces: dict[tuple[str, str], int] = {}
+        self._listeners = Listeners()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(durable=False, durable_outbox=False)
+
+    async def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    async def create(self, creation: TaskCreation) -> Decision[Created]:
+        key = creation.definition.key
+        existing = self._records.get(key) or self._tombstones.get(key)
+        decision = create(existing, creation, self._clock.now_ms(), self._limits.task_bytes)
+        self._commit(None, decision)
+        return decision
+
+    async def get(self, key: TaskKey) -> TaskRecord | None:
+        return self._records.get(key)
+
+    async def update(
+        self, key: TaskKey, mutate: Mutation[Answer], guard: Holder | None = None
+    ) -> Decision[Answer]:
+        record = self._records.get(key)
+        decision = decided(record, mutate, guard, self._clock.now_ms())
+        self._commit(record, decision)
+        return decision
+
+    async def append(self, key: TaskKey, holder: Holder, draft: EventDraft) -> Decision[TaskEvent]:
+        known = next(
+            (event for event in self._journals.get(key, ()) if event.event_id == draft.event_id), None
+        )
+        return await self.update(key, appending(holder, draft, known))
+
+    async def events(self, key: TaskKey, after: int, limit: int) -> EventPage:
+        record = self._records.get(key)
+        if record is None:
+            raise not_found()
+        journal = self._journals[key]
+        earliest = journal[0].sequence if journal else record.last_sequence + 1
+        check_cursor(after, earliest, record.last_sequence)
+        page = [event for event in journal if event.sequence > after][:limit]
+        return EventPage(tuple(page), earliest, record.last_sequence)
+
+    async def claimable(self, query: ClaimableQuery) -> Sequence[TaskRecord]:
+        now_ms = self._clock.now_ms()
+        ready = ((at_ms, key) for at_ms, key in self._matching(query) if at_ms <= now_ms)
+        first = heapq.nsmallest(query.limit, ready, key=lambda item: (item[0], item[1].task_id))
+        return [self._records[key] for _, key in first]
+
+    async def next_claimable_ms(self, query: ClaimableQuery) -> int | None:
+        return min((at_ms for at_ms, _ in self._matching(query)), default=None)
+
+    async def due(self, limit: int) -> Sequence[TaskKey]:
+        now_ms = self._clock.now_ms()
+        overdue = ((at_ms, key) for key, at_ms in self._due.items() if at_ms <= now_ms)
+        return [key for _, key in heapq.nsmallest(limit, overdue, key=lambda item: item[0])]
+
+    async def next_due_ms(self) -> int | None:
+        return min(self._due.values(), default=None)
+
+    async def list_tasks(self, query: TaskQuery, after: PageMark | None, limit: int) -> Sequence[TaskRecord]:
+        found = (record for record in self._records.values() if in_query(record, query))
+        if after is not None:
+            mark = (after.created_at_ms, after.task_id)
+            found = (record for record in found if _place(record) < mark)
+        return heapq.nlargest(limit, found, key=_place)
+
+    async def pending_approvals(
+        self, tenant_id: str, actor_id: str | None, after: ApprovalMark | None, limit: int
+    ) -> Sequence[PendingApproval]:
+        mark = (-1, "") if after is None else (after.created_at_ms, after.approval_id)
+        found = (item for item in self._pending(tenant_id, actor_id) if _age(item) > mark)
+        return heapq.nsmallest(limit, found, key=_age)
+
+    async def purge(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[Purged]:
+        old = [
+            record
+            for record in self._records.values()
+            if record.key.tenant_id == tenant_id and purgeable(record, ended_before_ms)
+        ]
+        return [
+            self._bury(record) for record in heapq.nsmallest(limit, old, key=lambda item: item.updated_at_ms)
+        ]
+
+    async def referenced(self, blob_keys: Sequence[str]) -> frozenset[str]:
+        asked = frozenset(blob_keys)
+        kept = (item.blob_key for record in self._records.values() for item in record.artifacts.values())
+        return asked.intersection(kept)
+
+    async def counts(self) -> Sequence[StateCount]:
+        counter = Counter((record.key.tenant_id, record.state) for record in self._records.values())
+        return [StateCount(tenant, state, count) for (tenant, state), count in sorted(counter.items())]
+
+    async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
+        now_ms = self._clock.now_ms()
+        # Oldest first, so the expired ones stand in front.
+        for used, until in tuple(self._nonces.items()):
+            if until > now_ms:
+                break
+            del self._nonces[used]
+        if self._nonces.get((caller, nonce), 0) > now_ms:
+            return False
+        self._nonces.pop((caller, nonce), None)
+        self._nonces[caller, nonce] = now_ms + ttl_ms
+        return True
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        return self._listeners.add(listener)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def _commit(self, before: TaskRecord | None, decision: Decision[Answer]) -> None:
+        if not decision.written:
+            return
+        record = decision.record
+        journal = self._journals.setdefault(record.key, deque(maxlen=self._limits.events_per_task))
+        journal.extend(decision.events)
+        self._records[record.key] = record
+        self._index(record)
+        self._listeners.tell([TaskChange(before, record, decision.events)])
+
+    def _index(self, record: TaskRecord) -> None:
+        waiting = self._waiting.setdefault(record.key.tenant_id, {})
+        place, due = availability(record), due_at_ms(record)
+        waiting.pop(record.key, None)
+        self._due.pop(record.key, None)
+        if place is not None:
+            waiting[record.key] = place
+        if due is not None:
+            self._due[record.key] = due
+
+    def _matching(self, query: ClaimableQuery) -> Iterator[tuple[int, TaskKey]]:
+        for key, place in self._waiting.get(query.tenant_id, {}).items():
+            if wanted_by(self._records[key], place, query):
+                yield place.at_ms, key
+
+    def _pending(self, tenant_id: str, actor_id: str | None) -> Iterable[PendingApproval]:
+        now_ms = self._clock.now_ms()
+        for record in self._records.values():
+            if record.key.tenant_id != tenant_id or not approvable(record):
+                continue
+            for approval in record.pending_approvals(now_ms):
+                if actor_id in {None, approval.actor_id}:
+                    yield PendingApproval(record.key, approval, record.actions[approval.action_id])
+
+    def _bury(self, record: TaskRecord) -> Purged:
+        key = record.key
+        self._tombstones[key] = tombstone(record, self._clock.now_ms())
+        del self._records[key], self._journals[key]
+        self._listeners.tell([TaskChange(record, None)])
+        return Purged(key, tuple(item.blob_key for item in record.artifacts.values()))
+
+
+def _place(record: TaskRecord) -> tuple[int, str]:
+    return record.created_at_ms, record.key.task_id
+
+
+def _age(item: PendingApproval) -> tuple[int, str]:
+    return item.approval.created_at_ms, item.approval.id
