@@ -139,9 +139,10 @@ def identity(keys: Path) -> None:
 def rotate(keys: Path, new_keys: Path | None) -> None:
     """Make the keys that this site moves to, and vouch for them with its present ones.
 
-    Standard output is JSON for whoever runs the relay: the new identity, and the old key's word for it.
-    Once it is in force there, devices follow it. Then use the new file with --keys and the present one with
-    --earlier-keys, until the old key has had its time. Run again, it prints the same.
+    Standard output is the old key's word for the new one, as JSON. Give it to whoever runs the relay, with
+    what "relay-site identity --keys NEW" prints, for "relay-service sites rotate": once that is done, devices
+    follow. Then use the new file with --keys and the present one with --earlier-keys, until the old key has
+    had its time. Run again, it prints the same.
     """
     old_file = keys.expanduser()
     new_file = (new_keys or keys.with_name(f"next-{keys.name}")).expanduser()
@@ -149,8 +150,7 @@ def rotate(keys: Path, new_keys: Path | None) -> None:
     new = Keys.load(new_file) if new_file.exists() else make_keys(new_file)
     if new.key_id == old.key_id:
         raise click.UsageError(f"--new-keys: {new_file} holds the present keys")
-    link = sign_link(old, new.key_id)
-    click.echo(json.dumps({"site": new.public.to_json(), "succession": link.to_json()}, indent=2))
+    click.echo(json.dumps(sign_link(old, new.key_id).to_json(), indent=2))
     click.echo(
         f"key id {old.key_id} is succeeded by {new.key_id}, once the relay's operator says so", err=True
     )

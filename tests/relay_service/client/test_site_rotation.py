@@ -12,7 +12,6 @@ from relay_service.client.keys import Keys
 from relay_service.client.outcomes import Outcome
 from relay_service.client.prompt_log import PromptLog
 from relay_service.client.succession import sign_link
-from relay_service.core.identity import PublicIdentity
 from relay_service.core.projection import ProjectedSite, Projection, SuccessionLink
 from service_common.clocks import SystemClock
 from tests.harness.waiting import eventually
@@ -107,9 +106,7 @@ def test_rotate_makes_new_keys_and_the_word_of_the_old_ones(tmp_path: Path) -> N
     new = Keys.load(tmp_path / "next-site-keys.json")
 
     assert made.exit_code == 0
-    said = json.loads(made.stdout)
-    assert PublicIdentity.from_json(said["site"]) == new.public
-    assert said["succession"] == sign_link(OLD, new.key_id).to_json()
+    assert json.loads(made.stdout) == sign_link(OLD, new.key_id).to_json()
     assert f"key id {OLD.key_id} is succeeded by {new.key_id}" in made.stderr
     # Nothing is made anew when it is asked again.
     assert site("rotate", "--keys", keys).stdout == made.stdout
