@@ -1,6 +1,7 @@
 """One configured service of a daemon: which back end answers which kinds, and for whom."""
 
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -100,7 +101,7 @@ def read_service(table: ConfigTable, folder: Path) -> ServiceConfig:
         cost = cost_of_http(backend, endpoint.base_url)
     else:
         endpoint = _read_command(table)
-        backend_id = _command_id(table, backend, endpoint.argv[0])
+        backend_id = _command_id(table, backend, endpoint.argv)
         cost = "subscription" if backend_id in SUBSCRIPTION_IDS else "free"
     scope, ceiling = _read_sharing(table, cost)
     service = ServiceConfig(
@@ -155,9 +156,9 @@ def _read_command(table: ConfigTable) -> FixedCommand:
         raise table.error("argv", str(error)) from None
 
 
-def _command_id(table: ConfigTable, backend: str, program: str) -> str:
+def _command_id(table: ConfigTable, backend: str, argv: Sequence[str]) -> str:
     """Return the id to advertise; a program known to spend a subscription is that, whatever is configured."""
-    known = subscription_of(program)
+    known = subscription_of(argv)
     if backend in SUBSCRIPTION_IDS:
         return known or backend
     configured = table.choice("backend_id", LOCAL_IDS, default="llamacpp")

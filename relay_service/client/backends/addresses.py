@@ -20,11 +20,15 @@ METADATA_HOSTS = frozenset(
         "metadata.tencentyun.com",
     }
 )
-# Metadata services at addresses that are not link-local: AWS over IPv6, Alibaba, Oracle, Azure's wire server.
+# Metadata services at addresses that are not link-local: Google over IPv6, Alibaba, Oracle, Azure.
 METADATA_ADDRESSES = frozenset(
-    map(ip_address, ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"))
+    map(ip_address, ("fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"))
 )
-_NAT64 = IPv6Network("64:ff9b::/96")
+# All that AWS serves to its machines over IPv6, credentials among it.
+METADATA_NETWORK = IPv6Network("fd00:ec2::/32")
+# Forms of IPv6 whose last 32 bits are an IPv4 address: NAT64, its local prefix, compatible, translated.
+_IPV4_INSIDE = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")))
+_FIRST_COMPATIBLE = 0x100
 
 Address = IPv4Address | IPv6Address
 
@@ -56,7 +60,7 @@ def check_address(address: Address) -> None:
     address = _unwrapped(address)
     if address.is_link_local:
         raise RefusedAddress(f"{address} is link-local")
-    if address in METADATA_ADDRESSES:
+    if address in METADATA_ADDRESSES or address in METADATA_NETWORK:
         raise RefusedAddress(f"{address} is a cloud metadata service")
     if address.is_unspecified or address.is_multicast:
         raise RefusedAddress(f"{address} is not the address of a server; is 127.0.0.1 meant?")
@@ -98,6 +102,8 @@ def _unwrapped(address: Address) -> Address:
     """Return the IPv4 address inside an IPv6 one where packets would go to the former."""
     if isinstance(address, IPv4Address):
         return address
-    if address in _NAT64:
+    # The first few of ::/96 are no compatible addresses: :: itself, and ::1, which is this machine.
+    if int(address) >= _FIRST_COMPATIBLE and any(address in network for network in _IPV4_INSIDE):
         return IPv4Address(int(address) & 0xFFFF_FFFF)
-    return address.ipv4_mapped or address.sixtofour or address
+    tunnel = address.teredo
+    return address.ipv4_mapped or address.sixtofour or (tunnel[1] if tunnel else None) or address

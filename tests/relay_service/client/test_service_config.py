@@ -92,6 +92,13 @@ def test_services_that_cannot_be_used(lines: list[str], message: str) -> None:
         (["backend = 'openai'", "base_url = 'http://127.0.0.1:1'"], "openai", "metered"),
         (["backend = 'command'", "argv = ['/opt/claude', '-p']"], "claude-cli", "subscription"),
         (["backend = 'command'", "argv = ['codex']", "backend_id = 'mlx'"], "codex-cli", "subscription"),
+        (["backend = 'command'", "argv = ['env', 'A=1', 'claude', '-p']"], "claude-cli", "subscription"),
+        (["backend = 'command'", "argv = ['sh', '-c', 'exec /opt/codex e']"], "codex-cli", "subscription"),
+        (
+            ["backend = 'command'", "argv = ['npx', '@anthropic-ai/claude-code@2']"],
+            "claude-cli",
+            "subscription",
+        ),
         (["backend = 'claude-cli'", "argv = ['wrapped-claude']"], "claude-cli", "subscription"),
         (["backend = 'command'", "argv = ['cat']"], "llamacpp", "free"),
     ],
@@ -112,6 +119,14 @@ def test_what_costs_money_is_private(lines: list[str], backend_id: str, cost: st
             assert error_of(*half).startswith("offer_scope: this back end is metered: ")
         service = service_of(*sure)
         assert (service.cost, service.offer_scope, service.ceiling) == ("metered", "team", 1000)
+
+
+def test_a_subscription_behind_a_link_is_one(tmp_path: Path) -> None:
+    (tmp_path / "claude").write_text("#!/bin/sh\n")
+    (tmp_path / "claude").chmod(0o700)
+    (tmp_path / "model").symlink_to(tmp_path / "claude")
+
+    assert service_of("backend = 'command'", f"argv = ['{tmp_path}/model']").cost == "subscription"
 
 
 def test_a_ceiling_belongs_to_what_is_shared_and_costs_money() -> None:
