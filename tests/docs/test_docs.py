@@ -22,7 +22,11 @@ from service_common.signing import Signer, sign_request, sign_session
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-DOCUMENTS = [README, *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "python" / "README.md"]
+DOCUMENTS = [
+    README,
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples" / "python").glob("**/README.md")),
+]
 PROGRAMS: dict[str, click.Command] = {
     "relay-service": relay_service,
     "relay-daemon": relay_daemon,
