@@ -116,7 +116,11 @@ class Holders:
         released: list[int] = []
         for tag, indexes in by_site(leases).items():
             named = _named(leases, indexes)
-            answers = await self._sites.ask_tag(tag, "release", runner_id, named, reason.value, retry_after)
+            answers = await self._sites.ask_one_of_many(
+                tag, "", "release", runner_id, named, reason.value, retry_after
+            )
+            if answers is None:
+                continue
             released += [index for index, answer in zip(indexes, answers, strict=True) if answer]
         return [leases[index].job_id for index in sorted(released)]
 
@@ -127,18 +131,21 @@ class Holders:
             await self._runners.note(runner_id, *groups)
         answers = await asyncio.gather(
             *(
-                self._sites.ask_tag(tag, "renew", runner_id, _named(leases, indexes), lease_ms)
+                self._sites.ask_one_of_many(tag, "", "renew", runner_id, _named(leases, indexes), lease_ms)
                 for tag, indexes in groups.items()
             )
         )
-        for indexes, (now_ms, words) in zip(groups.values(), answers, strict=True):
-            for index, word in zip(indexes, words, strict=True):
+        for indexes, answer in zip(groups.values(), answers, strict=True):
+            # At a site whose keys are broken nothing can be finished: its leases are lost, and no others.
+            now_ms, words = (0, ()) if answer is None else answer
+            for index, word in zip(indexes, words, strict=False):
                 verdicts[index] = _verdict(leases[index], word.decode(), now_ms, lease_ms)
         return verdicts
 
     async def acknowledge_cancels(self, runner_id: str, leases: Sequence[LeaseRef]) -> None:
         for tag, indexes in by_site(leases).items():
-            await self._sites.ask_tag(tag, "acknowledge_cancels", runner_id, _named(leases, indexes))
+            named = _named(leases, indexes)
+            await self._sites.ask_one_of_many(tag, "", "acknowledge_cancels", runner_id, named)
 
     async def held(self, runner_id: str) -> list[GrantedJob]:
         return [granted for _, granted in await self._held(runner_id)]
@@ -152,15 +159,17 @@ class Holders:
 
     async def _held(self, runner_id: str) -> list[tuple[Record, GrantedJob]]:
         """What a runner holds, in the order of the grants."""
-        found: list[tuple[Record, GrantedJob]] = []
+        found: list[tuple[int, Record, GrantedJob]] = []
         for site_id, texts in await self._runners.ask_everywhere(runner_id, "held"):
             for text in texts:
                 try:
                     record = read(text)
-                    found.append((record, granted_from(site_id.decode(), record)))
-                except UnreadableError:
+                    granted = granted_from(site_id.decode(), record)
+                    found.append((grant_number(record), record, granted))
+                except (UnreadableError, ValueError):
                     self._sites.note_unreadable(site_id.decode(), "")
-        return sorted(found, key=lambda entry: grant_number(entry[0]))
+        in_order = sorted(found, key=lambda entry: entry[0])
+        return [(record, granted) for _, record, granted in in_order]
 
     async def _unresolved(self, runner_id: str, lease: LeaseRef) -> Refusal:
         """The word on a lease that leads to no job: stale for one who holds a job of that id.

@@ -9,7 +9,7 @@ from relay_service.store.base import StoreUnavailable
 from relay_service.store.valkey_envelopes import ChangedError, Envelopes
 from relay_service.store.valkey_names import site_tag
 from relay_service.store.valkey_records import UnreadableError, notice_from
-from relay_service.store.valkey_sites import Sites
+from relay_service.store.valkey_sites import ScriptError, Sites
 
 _JOBS_A_PAGE = 100
 _ROWS_A_PAGE = 500
@@ -66,7 +66,10 @@ class Readers:
         """Every job, site by site; for operators only, and not one instant of all of them."""
         jobs: list[RoutedJob] = []
         for site_id in await self._sites.everywhere():
-            jobs += [job async for job in self._all(site_id)]
+            try:
+                jobs += [job async for job in self._all(site_id)]
+            except ScriptError:
+                self._sites.note_unreadable(site_id, "")
         return jobs
 
     async def notices(self, site_id: str, after: int, limit: int) -> list[Notice]:

@@ -206,7 +206,7 @@ def presence_from(runner_id: str, value: bytes) -> Presence:
             ),
             int(seen_at),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableError from error
 
 

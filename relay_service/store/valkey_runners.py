@@ -49,7 +49,10 @@ class Runners:
     async def ask_everywhere(self, runner_id: str, name: str, *arguments: str) -> list[Any]:
         """Asks all sites at which the runner may hold leases."""
         tags = await self.sites(runner_id)
-        return await asyncio.gather(*(self._sites.ask_tag(tag, name, runner_id, *arguments) for tag in tags))
+        answers = await asyncio.gather(
+            *(self._sites.ask_one_of_many(tag, "", name, runner_id, *arguments) for tag in tags)
+        )
+        return [answer for answer in answers if answer is not None]
 
     async def seen(self, presence: Presence) -> int:
         """Remembers a device; the instant."""

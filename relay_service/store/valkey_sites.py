@@ -17,6 +17,7 @@ _logger = logging.getLogger(__name__)
 
 # A name that no site has yet: only a lease led here.
 _BY_LEASE = ""
+_BROKEN_TOLD_SECONDS = 60.0
 _MISSING = "Function not found"
 _LOADED_BEFORE = "already exists"
 
@@ -129,6 +130,8 @@ class Sites:
         self.unreadable = 0
         self._on_unreadable = on_unreadable
         self._registered: set[str] = set()
+        # By the tag of a site, when its state is told of again.
+        self._broken: dict[str, float] = {}
         self._registering: dict[str, asyncio.Future[None]] = {}
         self._epoch = 0
         self._due_key = f"{functions.prefix}{{sites}}:due"
@@ -151,13 +154,32 @@ class Sites:
         """Performs an operation on the site that a lease leads to; see `ask`."""
         return await self._ask(tag, _BY_LEASE, name, arguments)
 
+    async def ask_one_of_many(self, tag: str, site_id: str, name: str, *arguments: Part) -> Any:
+        """As `ask`, for what goes over several sites; None when the keys of this one are broken.
+
+        They are no reason to fail what is asked of the others.
+
+        Raises:
+            StoreUnavailable: the server cannot be asked.
+        """
+        try:
+            return await self._ask(tag, site_id, name, arguments)
+        except ScriptError as error:
+            self._note_broken(tag, site_id, error)
+            return None
+
     async def sweep(self, site_id: str) -> tuple[list[str], list[str]]:
         """Lets time pass at a site; the ids of jobs put back to the queue and of jobs gone."""
         requeued: list[str] = []
         ended: list[str] = []
         again = True
         while again:
-            again, answer = await self._once(site_tag(site_id), site_id, "sweep", ())
+            try:
+                again, answer = await self._once(site_tag(site_id), site_id, "sweep", ())
+            except ScriptError as error:
+                # It stays due, and time goes on at the others.
+                self._note_broken(site_tag(site_id), site_id, error)
+                break
             requeued += [job_id.decode() for job_id in answer[0]]
             ended += [job_id.decode() for job_id in answer[1]]
         return requeued, ended
@@ -196,6 +218,14 @@ class Sites:
         """Every site that was ever known, in order."""
         found = await self.functions.command("ZRANGE", self._due_key, 0, -1)
         return sorted(site_id.decode() for site_id in found)
+
+    def _note_broken(self, tag: str, site_id: str, error: ScriptError) -> None:
+        # Now and then, for it is met again with every turn of the sweeper.
+        now = asyncio.get_running_loop().time()
+        if self._broken.get(tag, 0.0) <= now:
+            self._broken[tag] = now + _BROKEN_TOLD_SECONDS
+            _logger.error("the keys of a site are broken: %s", error)
+            self.note_unreadable(site_id, "")
 
     def note_unreadable(self, site_id: str, job_id: str) -> None:
         """Counts a value that could not be read and was skipped."""

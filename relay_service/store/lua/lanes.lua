@@ -99,10 +99,32 @@ local function tell_lane(site, lane, said)
   end
 end
 
+-- Who may take the jobs of a lane: {owner, kind, audience, reoffer_to or false, blocked}. What cannot
+-- be read is worked out again from any of its jobs, since all of them have the same answer.
+local function parts_of(site, owner, digest, text)
+  local decoded, parts = pcall(cjson.decode, text)
+  if decoded and type(parts) == 'table' and type(parts[3]) == 'string' and type(parts[5]) == 'table' then
+    return parts
+  end
+  site.unreadable[#site.unreadable + 1] = ''
+  local first = redis.call('ZRANGE', site.base .. 'lane:' .. digest, 0, 0)[1]
+  local job = first and Job.load(site, first)
+  if not job or job.state ~= QUEUED then
+    return nil
+  end
+  local lane = Lanes.of(job)
+  redis.call('HSET', site.base .. 'lanes:' .. owner, digest, lane.text)
+  return lane.parts
+end
+
 local function tell_all_lanes(site, owner)
   local said = {}
-  for _, text in ipairs(redis.call('HVALS', site.base .. 'lanes:' .. owner)) do
-    tell_lane(site, cjson.decode(text), said)
+  local lanes = redis.call('HGETALL', site.base .. 'lanes:' .. owner)
+  for index = 1, #lanes, 2 do
+    local parts = parts_of(site, owner, lanes[index], lanes[index + 1])
+    if parts then
+      tell_lane(site, parts, said)
+    end
   end
 end
 
@@ -237,7 +259,8 @@ function Lanes.first(site, owner, request)
   local lanes = redis.call('HGETALL', site.base .. 'lanes:' .. owner)
   for index = 1, #lanes, 2 do
     site.inspected = site.inspected + 1
-    if admits(cjson.decode(lanes[index + 1]), request) then
+    local parts = parts_of(site, owner, lanes[index], lanes[index + 1])
+    if parts and admits(parts, request) then
       local job, place = head(site, owner, lanes[index])
       if job and (not best or place < best_place) then
         best, best_place, best_lane = job, place, lanes[index]
