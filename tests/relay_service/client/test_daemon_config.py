@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -335,3 +336,12 @@ def test_paths_start_at_the_file_or_at_home(tmp_path: Path, monkeypatch: pytest.
     config = load(tmp_path, MINIMAL + "keys = '~/keys.json'\n[prompt_log]\npath = '../log'")
     assert config.keys == Path("/home/ann/keys.json")
     assert config.prompt_log.path == tmp_path / "../log"
+
+
+def test_the_documented_configuration_is_one(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[3] / "docs/devices.md").read_text()
+    [example] = re.findall(r"```toml\n(.*?)```", document, re.DOTALL)
+    config = load(tmp_path, MINIMAL + example)
+
+    assert [service.service for service in config.services] == ["desk", "paid"]
+    assert config.limits == Limits(ceilings={"paid": 200_000})
