@@ -67,7 +67,7 @@ class Sweeper:
             _log.info("sweep_works_again")
 
     async def _wait_ms(self) -> int:
-        due = await self._store.next_due_ms()
+        due = await self._store.next_due_ms(_LONGEST_WAIT_MS)
         if due is None:
             return _LONGEST_WAIT_MS
         return min(_LONGEST_WAIT_MS, max(1, due - await self._store.now()))

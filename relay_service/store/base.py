@@ -260,8 +260,12 @@ class RoutingStore(Protocol):
     async def sweep(self) -> Swept:
         """Lets time pass and reports what it changed."""
 
-    async def next_due_ms(self) -> int | None:
-        """When `sweep` will next have something to do; None when never."""
+    async def next_due_ms(self, within_ms: int | None = None) -> int | None:
+        """When `sweep` will next have something to do; None when never.
+
+        Args:
+            within_ms: an instant that is further away than this may be too early, which costs less.
+        """
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Calls `listener` for every change, in order; the answer ends that."""

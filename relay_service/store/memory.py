@@ -302,7 +302,7 @@ class MemoryRoutingStore:
         self._steps.tell()
         return swept
 
-    async def next_due_ms(self) -> int | None:
+    async def next_due_ms(self, within_ms: int | None = None) -> int | None:  # noqa: ARG002 - it knows
         return self._steps.next_due_ms()
 
     def listen(self, listener: Listener) -> Callable[[], None]:

@@ -50,6 +50,7 @@ from relay_service.store.valkey_records import header_text, stub_text
 from relay_service.store.valkey_relays import Relays
 from relay_service.store.valkey_runners import Runners
 from relay_service.store.valkey_sites import Functions, Sites
+from relay_service.store.valkey_time import ServerTime
 from relay_service.store.valkey_wire import wires
 
 _DEFAULT_QUOTAS = Quotas()
@@ -112,6 +113,7 @@ class ValkeyRoutingStore:
         self._connection = functions.connection
         self._functions = functions
         self._sites = Sites(functions, self._listeners, clock_setting, on_unreadable)
+        self._time = ServerTime(functions, clock_setting)
         self._runners = Runners(self._sites)
         self._envelopes = Envelopes(self._sites)
         self._readers = Readers(self._sites, self._envelopes)
@@ -155,8 +157,7 @@ class ValkeyRoutingStore:
         await self._subscription.delivered(self._connection)
 
     async def now(self) -> int:
-        now_ms: int = await self._functions.call("now", (), self._sites.clock_setting())
-        return now_ms
+        return await self._time.now_ms()
 
     async def enqueue(self, site_id: str, stub: JobStub) -> Enqueued | Refusal:
         await self._sites.register(site_id)
@@ -295,12 +296,16 @@ class ValkeyRoutingStore:
                 ended += [JobKey(site_id, job_id) for job_id in gone]
         return Swept(requeued, ended)
 
-    async def next_due_ms(self) -> int | None:
+    async def next_due_ms(self, within_ms: int | None = None) -> int | None:
         for _ in range(_LOOKS):
-            _, _, earliest = await self._sites.due()
+            now_ms, _, earliest = await self._sites.due()
             if earliest is None:
                 return None
             site_id, noted = earliest
+            if within_ms is not None and noted > now_ms + within_ms:
+                # Never after the true one. To correct it is a look at every busy site, again and again, since
+                # the next job of a site notes an early instant again.
+                return noted
             (instant,) = await self._sites.ask(site_id, "due")
             if instant is not None and instant <= noted:
                 return int(instant)

@@ -52,7 +52,7 @@ from .valkey_fixture import (
 WIDE = Quotas(unfinished_jobs_per_site=50_000, leases_per_device=50_000, unsealed_per_route=50_000)
 MEBIBYTE = 1_048_576
 # Server commands of a claim that is granted one job, those inside of functions counted.
-CALLS_OF_A_CLAIM = 23
+CALLS_OF_A_CLAIM = 24
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +210,16 @@ class TestTime:
             assert await next_one.next_due_ms() is None
             await next_one.sweep()
             assert await next_one.next_due_ms() == now_ms + 5_000
+
+    async def test_an_instant_far_away_is_not_looked_into(self, harness: ValkeyHarness) -> None:
+        store, now_ms = harness.store, await harness.store.now()
+        await store.enqueue(SITE, stub("a"))
+        (grant,) = await store.claim(request("runner_1"))
+        await store.seal(SITE, reference(grant), device().key_id, envelope())
+        # Sealed, it waits for its payload no more, which was due after ten seconds.
+        assert await store.next_due_ms(9_999) == now_ms + 10_000
+        assert await store.next_due_ms(10_000) == now_ms + 60_000
+        assert await store.next_due_ms() == now_ms + 60_000
 
     async def test_a_thousand_lapses_at_once(self, harness: ValkeyHarness) -> None:
         """One call does only so many, but the caller sees time as it is."""
