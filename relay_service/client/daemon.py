@@ -155,7 +155,7 @@ class Daemon:
             runner_id,
             uuid.uuid4().hex,
             self._admission.matrix,
-            tuple(withheld),
+            self._admission.withheld(withheld),
             free_slots=self._free_slots,
             clock=self._clock,
             on_welcome=self._welcomed,
@@ -280,7 +280,7 @@ class Daemon:
     def change_matrix(self, matrix: Sequence[Capability], withheld: Sequence[WithheldKind] = ()) -> None:
         """Offer something else from now on; jobs that run are not affected."""
         self._admission.matrix = self._admission.offered(matrix)
-        self._session.change(self._admission.matrix, tuple(withheld))
+        self._session.change(self._admission.matrix, self._admission.withheld(withheld))
 
     def _welcomed(self, welcome: session_pb2.Welcome) -> None:
         self._time.heed(welcome)

@@ -14,7 +14,7 @@ from relay_service.client.ledger import Charge, Ledger
 from relay_service.client.payloads import SizeClass, size_class
 from relay_service.client.pins import SitePins
 from relay_service.client.wire import SIZE_CLASSES, milliseconds_of
-from relay_service.core.model import Audience, Capability
+from relay_service.core.model import Audience, Capability, WithheldKind
 from sealwork.relay.v1 import job_pb2
 from service_common.clocks import Clock
 
@@ -99,12 +99,28 @@ class Admission:
             row if self._may_be_shared(row) else replace(row, offer_scope=Audience.PRIVATE) for row in matrix
         )
 
+    def withheld(self, kinds: Sequence[WithheldKind]) -> tuple[WithheldKind, ...]:
+        """Return the kinds that are held back, likewise with the scopes that they would have in truth."""
+        if self._check is not None:
+            return tuple(kinds)
+        return tuple(
+            replace(kind, claimants=tuple((service, Audience.PRIVATE) for service, _ in kind.claimants))
+            for kind in kinds
+        )
+
+    def capability_for(self, job: HeldJob) -> Capability | None:
+        """Return what would run a job. A grant names the service; without one there is one a kind."""
+        service = None if self._check is None or job.signed is None else job.signed.service
+        return next(
+            (row for row in self.matrix if row.kind == job.stub.kind and service in (None, row.service)), None
+        )
+
     def decide(self, job: HeldJob) -> Decision:
         """Decide about a grant, before its payload is there."""
         stub = job.stub
         if self._pins.get(stub.site) is None:
             return Decision.UNKNOWN_SITE
-        capability = self._capability_for(job)
+        capability = self.capability_for(job)
         if stub.kind not in self._kinds or capability is None:
             return _refuse(stub, "this kind is not offered")
         own = self._is_own(stub)
@@ -129,7 +145,7 @@ class Admission:
             job: The job.
             text_length: UTF-16 units of the payload's text.
         """
-        stub, capability = job.stub, self._capability_for(job)
+        stub, capability = job.stub, self.capability_for(job)
         if capability is None or _exceeds(stub.size_class, text_length):
             _refuse(stub, "its payload is not what was announced")
             return None
@@ -142,13 +158,6 @@ class Admission:
         limits = replace(limits, wall_clock_seconds=max(0.0, min(limits.wall_clock_seconds, left)))
         charge = None if own else Charge(capability.service, text_length + limits.max_output_bytes)
         return Terms(capability, limits, own, charge, text_length)
-
-    def _capability_for(self, job: HeldJob) -> Capability | None:
-        """A grant names the service; without one there is one service a kind."""
-        service = None if self._check is None or job.signed is None else job.signed.service
-        return next(
-            (row for row in self.matrix if row.kind == job.stub.kind and service in (None, row.service)), None
-        )
 
     def _is_own(self, stub: job_pb2.JobStub) -> bool:
         # A private job is routed to its owner's devices alone, which says who that is.

@@ -109,7 +109,7 @@ def service_lines(config: DaemonConfig, health: Mapping[str, bool]) -> list[str]
     """Describe the configured services, a line each."""
     return [
         f"{service.service}: {', '.join(service.kinds)} by {service.model} ({service.backend_id}), for"
-        f" {'the team' if service.offer_scope == 'team' else 'the owner alone'}:"
+        f" {'the team' if config.control_plane_key and service.offer_scope == 'team' else 'the owner alone'}:"
         f" {'ready' if health.get(service.service) else 'does not answer'}"
         for service in config.services
     ]

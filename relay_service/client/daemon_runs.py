@@ -205,7 +205,7 @@ class Runner:
     def _with_metadata(self, job: HeldJob, worked: Outcome | SealedOutcome, started: float) -> SealedOutcome:
         if isinstance(worked, SealedOutcome):
             return worked
-        row = next((row for row in self._admission.matrix if row.kind == job.stub.kind), None)
+        row = self._admission.capability_for(job)
         ran = RunMetadata(
             model=row.model if row is not None else "unknown",
             backend_class="process" if row is not None and row.backend_class == "process" else "http",

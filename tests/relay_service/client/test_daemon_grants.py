@@ -10,7 +10,7 @@ import pytest
 from relay_service.client import Daemon
 from relay_service.client.daemon_config import Limits
 from relay_service.client.outcomes import OkOutcome
-from relay_service.core.model import Audience
+from relay_service.core.model import Audience, WithheldKind
 from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
 from service_common.clocks import ManualClock
 from service_common.signing import Signer
@@ -23,6 +23,7 @@ from tests.relay_service.client.scripted_device import (
     ServerItem,
     Work,
     lease_ref,
+    opened_result,
     played_relay,
 )
 
@@ -45,9 +46,12 @@ async def refused(relay: PlayedRelay) -> bool:
 
 async def test_a_job_with_a_grant_is_run_by_the_service_that_it_names(tmp_path: Path) -> None:
     async with device(tmp_path, matrix=(GENERATE, OTHER_ROW)) as relay:
+        relay.work.gate.set()
         await relay.start("j-1", grant=signed(service="other"))
+        result = opened_result(await relay.completed())
 
         assert relay.work.started[0].capability == OTHER_ROW
+        assert result.ran.model == "large"
 
 
 @pytest.mark.parametrize(
@@ -147,8 +151,11 @@ async def test_somebody_elses_job_needs_a_service_for_the_team_and_a_grant(tmp_p
 
 
 async def test_without_a_control_plane_a_device_serves_its_owner_alone() -> None:
-    async with played_relay(matrix=(TEAM,)) as relay:
+    held_back = WithheldKind("llm.chat", (("a", Audience.TEAM), ("b", Audience.PRIVATE)))
+    async with played_relay(matrix=(TEAM,), withheld=(held_back,)) as relay:
         assert relay.hello.matrix[0].offer_scope == job_pb2.AUDIENCE_PRIVATE
+        claimants = relay.hello.withheld[0].claimants
+        assert [each.offer_scope for each in claimants] == [job_pb2.AUDIENCE_PRIVATE] * 2
         await relay.grant("j-1", owner="bob", grant=signed(user="bob"))
         assert await refused(relay)
         await relay.start("j-2", lease="l-2")
