@@ -73,7 +73,13 @@ async def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> N
         assert re.search(
             r"From cancel\(\) to the end of the work: about \d+ ms; there and back: \d+ ms", text
         )
-        assert re.search(r"^ +0 ms +SIGKILL for the daemon of alice-(desktop|laptop)$", text, re.MULTILINE)
+        codes = re.findall(r"^  alice-(?:desktop|laptop) +(\w{4}-\w{4})  BYOLLM-", text, re.MULTILINE)
+        assert len(codes) == 2
+        assert all(
+            f"$ relay-service approve {code} --owner alice --relay 127.0.0.1:" in text for code in codes
+        )
+        killed = r"^ +0 ms +SIGKILL for the daemon of alice-(desktop|laptop)-\w{4}$"
+        assert re.search(killed, text, re.MULTILINE)
         assert "its lease of 6 s has run out: the job is back in the queue" in text
         assert "It all worked" in text
         assert process.stderr == []

@@ -156,13 +156,15 @@ class Children:
         self._children.append(child)
         return child
 
-    async def run(self, name: str, argv: Sequence[str | Path]) -> str:
+    async def run(
+        self, name: str, argv: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    ) -> str:
         """Run a command to its end and return what it printed.
 
         Raises:
             DemoFailure: It failed.
         """
-        child = await self.start(name, argv)
+        child = await self.start(name, argv, environment)
         child.expendable = True
         await child.reader
         await child.end()

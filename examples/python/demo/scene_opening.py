@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from examples.python.demo.children import Children
 from examples.python.demo.failures import KEEP, DemoFailure
 from examples.python.demo.model import Model, start_model
 from examples.python.demo.operators_view import Operator
+from examples.python.demo.pairing import PairedNow, pair_devices
 from examples.python.demo.screen import Screen, quoted
 from examples.python.demo.stage import Stage
 from examples.python.demo.wire import Tap, TappedConnection
@@ -29,14 +30,19 @@ async def opened_stage(screen: Screen, folder: Path) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as closing:
         closing.push_async_callback(children.stop)
         screen.heading(1, "A relay, an operator's decisions, two devices")
-        parties = scenery.make_parties(folder)
         # The model takes longest; it loads while the rest starts.
         loading = asyncio.create_task(start_model(children))
         try:
             with screen.waiting("starting the relay"):
-                commands = await scenery.write_projection(children, folder)
+                parties = await scenery.make_parties(children, folder)
                 relay, address = await scenery.start_relay(children, folder)
-            _tell_relay(screen, commands, address)
+                decisions = [
+                    await scenery.decide(children, folder, address, each) for each in scenery.decisions()
+                ]
+            _tell_relay(screen, decisions, address)
+            with screen.waiting("pairing two devices"):
+                paired = await pair_devices(children, folder, address, parties)
+            _tell_pairings(screen, paired, address)
             with screen.waiting("loading the model"):
                 model = await loading
         finally:
@@ -46,7 +52,7 @@ async def opened_stage(screen: Screen, folder: Path) -> AsyncIterator[Stage]:
         closing.push_async_callback(operator.close)
         started = time.monotonic()
         with screen.waiting("starting two devices"):
-            devices = await scenery.start_devices(children, folder, parties, address, model, operator)
+            devices = await scenery.start_devices(children, folder, parties, model, operator)
         _tell_devices(screen, parties, time.monotonic() - started)
         tap = Tap()
         async with _opened_site(parties, address, tap) as site:
@@ -62,11 +68,9 @@ async def opened_stage(screen: Screen, folder: Path) -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def _opened_site(parties: scenery.Parties, address: str, tap: Tap) -> AsyncIterator[Site]:
-    known = {runner_id: keys.public for runner_id, keys in parties.devices.items()}
-
     def trust(device: PublicIdentity, runner_id: str) -> bool:
         # The site seals to the devices that it knows, whatever the relay says.
-        return known.get(runner_id) == device
+        return parties.devices.get(runner_id) == device
 
     connection = TappedConnection(address, tap=tap)
     site = Site(connection, site_id=scenery.SITE_ID, keys=parties.site, trust=trust, acknowledge=False)
@@ -80,15 +84,27 @@ async def _opened_site(parties: scenery.Parties, address: str, tap: Tap) -> Asyn
                 await site.close()
 
 
-def _tell_relay(screen: Screen, commands: list[str], address: str) -> None:
-    screen.say(
-        "Whoever runs a relay decides who takes part. (There is no pairing by code in this version: each "
-        "owner gives the operator the public identity of a device.) The operator has just typed:"
-    )
-    for command in commands:
+def _tell_relay(screen: Screen, decisions: list[str], address: str) -> None:
+    screen.say("Somebody runs a relay; it serves on a free port, and its store is in memory:")
+    screen.command(f"relay-service init {scenery.OPERATORS}")
+    screen.command(" ".join(("relay-service", *scenery.serve_command(address))))
+    screen.say("They decide who takes part, by commands signed with the operator's key:")
+    screen.command(f"export RELAY_OPERATOR_KEY={scenery.OPERATORS}/operator-keys.json")
+    for command in decisions:
         screen.command(command)
-    screen.command(" ".join(("relay-service", *scenery.serve_command("127.0.0.1:0"))))
-    screen.say(f"The [relay]relay[/] serves on {address}, a free port; its store is in memory.")
+
+
+def _tell_pairings(screen: Screen, paired: Sequence[PairedNow], address: str) -> None:
+    owner = scenery.OWNER.capitalize()
+    screen.say(f"{owner} lets her two devices in. On each she types the like of")
+    screen.command(f"relay-daemon pair --relay {address} --label {paired[0].label}")
+    screen.say("and reads a code and the fingerprint of the device's new key out to the operator:")
+    screen.facts((each.label, f"[device]{each.code}[/]  {each.fingerprint}") for each in paired)
+    screen.say("The operator compares the fingerprints, and approves:")
+    for each in paired:
+        screen.command(each.approval)
+    screen.say("Each device knew it at once, has pinned the site, and goes by a name that is its own now:")
+    screen.facts((each.label, f"[device]{each.runner_id}[/]") for each in paired)
 
 
 def _tell_model(screen: Screen, model: Model) -> None:
@@ -102,8 +118,6 @@ def _tell_model(screen: Screen, model: Model) -> None:
 
 def _tell_devices(screen: Screen, parties: scenery.Parties, seconds: float) -> None:
     screen.say(f"{scenery.OWNER.capitalize()} has started a daemon on each of her two devices:")
-    screen.command(f"relay-daemon run --config daemon.toml --owner {scenery.OWNER}")
-    screen.facts(
-        (runner_id, f"[device]connected[/]  {keys.key_id}") for runner_id, keys in parties.devices.items()
-    )
+    screen.command("relay-daemon run --config daemon.toml")
+    screen.facts((runner_id, "[device]connected[/]") for runner_id in parties.devices)
     screen.say(f"[quiet]Both were up after {seconds:.1f} s.[/]")

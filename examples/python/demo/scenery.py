@@ -1,20 +1,24 @@
-"""What the demo sets up: keys for everybody, the operator's projection, a configuration for each device."""
+"""What the demo sets up: keys, the operator's decisions, a configuration for each device."""
 
 import asyncio
 import json
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from examples.python.demo.children import Child, Children
 from examples.python.demo.model import Model
 from examples.python.demo.operators_view import Operator
 from relay_service.client.keys import Keys
+from relay_service.core.identity import PublicIdentity
 
 SITE_ID = "poems.example"
 OWNER = "alice"
-RUNNERS = ("alice-desktop", "alice-laptop")
+LABELS = ("alice-desktop", "alice-laptop")
+# What the operator keeps: the projection and a key.
+OPERATORS = "relay"
 # Short, so that the take-over of a job does not keep anybody waiting.
 LEASE_SECONDS = 6
 START_SECONDS = 40.0
@@ -27,47 +31,38 @@ class Parties:
     Attributes:
         operator: Whoever runs the relay.
         site: The site.
-        devices: The devices, by runner id.
+        devices: The devices, by runner id; each has its own keys, and these are the public halves.
     """
 
     operator: Keys
     site: Keys
-    devices: dict[str, Keys]
+    devices: dict[str, PublicIdentity] = field(default_factory=dict)
 
 
-def make_parties(folder: Path) -> Parties:
-    """Make keys, and write each public identity to a file, as its owner would hand it to the operator."""
-    devices = {runner_id: Keys.generate() for runner_id in RUNNERS}
-    parties = Parties(Keys.generate(), Keys.generate(), devices)
-    for name, keys in (("operator", parties.operator), (SITE_ID, parties.site), *devices.items()):
-        (folder / f"{name}.json").write_text(json.dumps(keys.public.to_json()), encoding="utf-8")
+async def make_parties(children: Children, folder: Path) -> Parties:
+    """Make what the operator needs, and the site's keys, whose public half its owner hands over in a file."""
+    argv = [*program("relay-service", "relay_service.cli"), "init", str(folder / OPERATORS)]
+    await children.run("relay-service init", argv)
+    parties = Parties(Keys.load(folder / OPERATORS / "operator-keys.json"), Keys.generate())
+    identity = json.dumps(parties.site.public.to_json())
+    (folder / f"{SITE_ID}.json").write_text(identity, encoding="utf-8")
     return parties
 
 
-def projection_commands() -> list[list[str]]:
+def decisions() -> list[list[str]]:
     """Return the operator's commands; paths are relative to the folder of the demo."""
-    file = "projection.json"
-    identities = [
-        ["add-device", file, "--runner-id", runner_id, "--owner", OWNER, "--identity", f"{runner_id}.json"]
-        for runner_id in RUNNERS
-    ]
     return [
-        ["new", file],
-        ["add-site", file, "--site-id", SITE_ID, "--identity", f"{SITE_ID}.json"],
-        *identities,
-        ["consent", file, "--owner", OWNER, "--site-id", SITE_ID],
+        ["sites", "add", SITE_ID, "--identity", f"{SITE_ID}.json"],
+        ["consents", "grant", "--owner", OWNER, "--site", SITE_ID],
     ]
 
 
-async def write_projection(children: Children, folder: Path) -> list[str]:
-    """Carry the operator's commands out, and return them as a person would type them."""
-    shown = []
-    for command in projection_commands():
-        typed = ["relay-service", "projection", *command]
-        argv = [*program("relay-service", "relay_service.cli"), "projection", *_absolute(command, folder)]
-        await children.run(shlex.join(typed[:3]), argv)
-        shown.append(shlex.join(typed))
-    return shown
+async def decide(children: Children, folder: Path, relay: str, command: Sequence[str]) -> str:
+    """Carry a command of the operator out at the relay, and return it as a person would type it."""
+    argv = [*program("relay-service", "relay_service.cli"), *_absolute(command, folder), "--relay", relay]
+    key = {"RELAY_OPERATOR_KEY": str(folder / OPERATORS / "operator-keys.json")}
+    await children.run(shlex.join(["relay-service", *command[:2]]), argv, key)
+    return shlex.join(["relay-service", *command, "--relay", relay])
 
 
 async def start_relay(children: Children, folder: Path) -> tuple[Child, str]:
@@ -84,38 +79,30 @@ async def start_relay(children: Children, folder: Path) -> tuple[Child, str]:
 
 def serve_command(listen: str) -> list[str]:
     """Return the operator's command that starts the relay, without its name."""
-    files = ["--projection", "projection.json", "--operator-identity", "operator.json"]
+    files = ["--projection", f"{OPERATORS}/projection.json"]
+    files += ["--operator-identity", f"{OPERATORS}/operator.json"]
     return ["serve", "--dev", "--listen", listen, *files, "--lease", f"{LEASE_SECONDS}s"]
 
 
-def write_device(folder: Path, runner_id: str, parties: Parties, relay: str, model: Model) -> Path:
-    """Write what one device needs into a folder of its own; return its configuration file."""
-    home = folder / runner_id
-    home.mkdir()
-    parties.devices[runner_id].save(home / "keys.json")
-    pins = {parties.site.key_id: parties.site.public.to_json()}
-    (home / "pins.json").write_text(json.dumps(pins), encoding="utf-8")
-    configuration = home / "daemon.toml"
-    configuration.write_text(
-        f'relay = "{relay}"\nrunner_id = "{runner_id}"\nkeys = "keys.json"\npins = "pins.json"\n'
-        f"slots = 1\n\n{model.configuration}",
-        encoding="utf-8",
-    )
+def write_device(folder: Path, runner_id: str, model: Model) -> Path:
+    """Write what one device answers with; return its configuration file. Its pairing says the rest."""
+    configuration = folder / runner_id / "daemon.toml"
+    configuration.write_text(f"slots = 1\n\n{model.configuration}", encoding="utf-8")
     return configuration
 
 
 async def start_devices(
-    children: Children, folder: Path, parties: Parties, relay: str, model: Model, operator: Operator
+    children: Children, folder: Path, parties: Parties, model: Model, operator: Operator
 ) -> dict[str, Child]:
-    """Start both devices, and return them by runner id once the relay has a stream of each."""
+    """Start the paired devices, and return them by runner id once the relay has a stream of each."""
     devices = {}
-    for runner_id in RUNNERS:
-        configuration = write_device(folder, runner_id, parties, relay, model)
+    for runner_id in parties.devices:
+        configuration = write_device(folder, runner_id, model)
         argv = [*program("relay-daemon", "relay_service.client.daemon_cli"), "run"]
         devices[runner_id] = await children.start(
             # Without a grace: nobody wants to wait for the rest of an answer at the end of a demo.
             runner_id,
-            [*argv, "--config", str(configuration), "--owner", OWNER, "--grace", "0"],
+            [*argv, "--config", str(configuration), "--grace", "0"],
         )
     await children.while_alive(_all_connected(operator), START_SECONDS, "the devices to connect")
     return devices
@@ -141,5 +128,5 @@ def program(name: str, module: str) -> list[str]:
     return [sys.executable, "-c", f"from {module} import main; main()"]
 
 
-def _absolute(command: list[str], folder: Path) -> list[str]:
+def _absolute(command: Sequence[str], folder: Path) -> list[str]:
     return [str(folder / word) if word.endswith(".json") else word for word in command]

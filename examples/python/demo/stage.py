@@ -105,7 +105,8 @@ class Stage:
         while True:
             lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
             for line in map(json.loads, lines):
-                if line["job_id"] == job_id:
+                # Other entries are about sites and their keys.
+                if line.get("job_id") == job_id:
                     return dict(line)
             # Half a line cannot be seen: the log is written line by line.
             await asyncio.sleep(0.01)
