@@ -1,0 +1,104 @@
+"""The tables of the SQLite store, and the way from each version of them to the next."""
+
+import sqlite3
+from typing import Final
+
+from durable_service.store.base import StoreFault, StoreUnavailable
+
+# What is small and changes often stands apart from what is large: a renewal writes one short row.
+_FIRST: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('last_now_ms', 0);
+
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY,
+    tenant_id TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    actor_id TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    root_run_id TEXT NOT NULL,
+    driver_id TEXT,
+    driver_version INTEGER,
+    created_at_ms INTEGER NOT NULL,
+    updated_at_ms INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    queue TEXT,
+    claimable_at_ms INTEGER,
+    due_at_ms INTEGER,
+    last_sequence INTEGER NOT NULL,
+    lease BLOB
+);
+CREATE UNIQUE INDEX tasks_by_key ON tasks (tenant_id, task_id);
+CREATE INDEX tasks_by_age ON tasks (tenant_id, created_at_ms, task_id);
+CREATE INDEX tasks_by_queue ON tasks (tenant_id, queue, claimable_at_ms, task_id) WHERE queue IS NOT NULL;
+CREATE INDEX tasks_by_driver
+    ON tasks (tenant_id, queue, driver_id, driver_version, claimable_at_ms, task_id) WHERE queue IS NOT NULL;
+CREATE INDEX tasks_by_due ON tasks (due_at_ms) WHERE due_at_ms IS NOT NULL;
+CREATE INDEX tasks_by_end ON tasks (tenant_id, updated_at_ms)
+    WHERE state IN ('completed', 'failed', 'canceled', 'stopped');
+
+CREATE TABLE definitions (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE progress (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL);
+
+CREATE TABLE events (
+    id INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    event_id TEXT,
+    body BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX events_by_sequence ON events (id, sequence);
+CREATE UNIQUE INDEX events_by_event_id ON events (id, event_id) WHERE event_id IS NOT NULL;
+
+CREATE TABLE pending_approvals (
+    approval_id TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    tenant_id TEXT NOT NULL,
+    actor_id TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (id, approval_id)
+) WITHOUT ROWID;
+CREATE INDEX pending_by_age ON pending_approvals (tenant_id, created_at_ms, approval_id);
+CREATE INDEX pending_by_actor ON pending_approvals (tenant_id, actor_id, created_at_ms, approval_id);
+
+CREATE TABLE artifact_blobs (
+    blob_key TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (blob_key, id)
+) WITHOUT ROWID;
+CREATE INDEX artifact_blobs_by_task ON artifact_blobs (id);
+
+CREATE TABLE state_counts (
+    tenant_id TEXT NOT NULL, state TEXT NOT NULL, tasks INTEGER NOT NULL, PRIMARY KEY (tenant_id, state)
+) WITHOUT ROWID;
+CREATE TABLE tombstones (
+    tenant_id TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    purged_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (tenant_id, task_id)
+) WITHOUT ROWID;
+CREATE TABLE nonces (
+    caller TEXT NOT NULL, nonce TEXT NOT NULL, expires_at_ms INTEGER NOT NULL, PRIMARY KEY (caller, nonce)
+) WITHOUT ROWID;
+CREATE INDEX nonces_by_expiry ON nonces (expires_at_ms);
+"""
+
+# In order; a script is never changed once it was released, another is appended.
+MIGRATIONS: Final = (_FIRST,)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Brings the tables to this version, each step in a transaction of its own.
+
+    Raises:
+        StoreUnavailable: the file was written by a newer version.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise StoreUnavailable(
+            StoreFault.NEWER_FORMAT,
+            f"the store has schema version {version}, and this version knows {len(MIGRATIONS)}: "
+            "upgrade the service",
+        )
+    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
