@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay_service.core.limits import DEFAULT_LEASE_MS, MAXIMUM_LEASE_MS, MINIMUM_LEASE_MS
-from relay_service.store_forms import FORMS, MEMORY, is_known, is_shared
+from relay_service.store_forms import FORMS, MEMORY, is_known
 from service_common.errors import SettingsError
 from service_common.listeners import Listener, check_listener, is_loopback
 
@@ -181,10 +181,10 @@ class RelaySettings(BaseSettings):
     def _agree(self) -> Self:
         if self.dev and self.behind_mesh:
             raise ValueError("--dev and --behind-mesh exclude each other: development is loopback only")
-        if self.projection is None and not self.dev and not is_shared(self.store):
+        if self.projection is None and not self.dev and self.store == MEMORY:
             raise ValueError(
-                "no projection: give --projection FILE (relay-service projection new FILE makes one), "
-                "or a store where another relay has put one, or --dev to serve nobody"
+                "no projection: give --projection FILE (relay-service init FOLDER makes one), or a store "
+                "that keeps one (embedded:DIR, valkey://HOST:PORT/DB), or --dev to begin with nothing"
             )
         if self.policy_ca is not None and not self.policy:
             raise ValueError("--policy-ca is for --policy, which is not given")

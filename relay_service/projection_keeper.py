@@ -24,6 +24,12 @@ from service_common.errors import ServiceError
 _log: Final = structlog.get_logger(__name__)
 
 _ATTEMPTS: Final = 16
+# What a relay finds at its start, by whether the file was edited meanwhile.
+_FOUND: Final[dict[bool | None, str]] = {
+    None: "first seen",
+    True: "edited while no relay watched it",
+    False: "the change above did not happen: the relay ended before",
+}
 _FORGETFUL: Final = "; this relay keeps it in its memory alone, so a restart forgets it"
 
 Answer = TypeVar("Answer")
@@ -90,10 +96,8 @@ class ProjectionKeeper:
         """
         file = self._file
         await self._exchange.begin(has_file=file is not None, edited=None if file is None else file.edited)
-        entry = None if file is None else file.trail.last()
-        if file is not None and (entry is None or entry.sha256 != file.good.hex()):
-            found = "first seen" if entry is None else "edited while no relay watched it"
-            await self._note(file, [found], self._source.current.revision, file.good)
+        if file is not None:
+            await self._note(file, [_FOUND[file.edited]], self._source.current.revision, file.good)
 
     async def change(
         self, actor: str, change: Callable[[Projection], Edit], *, expected_revision: int | None = None
@@ -307,6 +311,7 @@ class ProjectionKeeper:
             await draft.close()
 
     async def _note(self, file: FileProjection, changes: Sequence[str], revision: int, digest: bytes) -> None:
+        """Notes what is in the file, unless it is noted: several relays may have one file and one trail."""
         try:
             await asyncio.to_thread(writing.note, file, FILE, changes, revision, digest)
         except OSError as error:

@@ -64,13 +64,14 @@ async def draft(
 
 
 def note(file: FileProjection, actor: str, changes: Sequence[str], revision: int, digest: bytes) -> None:
-    """Notes a change that is in the file already.
+    """Notes a change that is in the file already, unless the last line of the trail is of this content.
 
     Raises:
         OSError: It could not be noted.
     """
-    entry = AuditEntry(revision, digest.hex(), digest.hex())
-    file.trail.append(actor, changes, entry)
+    last = file.trail.last()
+    if last is None or last.sha256 != digest.hex():
+        file.trail.append(actor, changes, AuditEntry(revision, digest.hex(), digest.hex()))
 
 
 def _draft(file: FileProjection, content: bytes, actor: str, changes: Sequence[str], revision: int) -> Draft:

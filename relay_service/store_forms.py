@@ -12,11 +12,6 @@ def is_known(setting: str) -> bool:
     return setting == MEMORY or is_embedded(setting) or setting.startswith(_SERVERS)
 
 
-def is_shared(setting: str) -> bool:
-    """Several relays may use it."""
-    return setting.startswith(_SERVERS)
-
-
 def is_embedded(setting: str) -> bool:
     """The relay runs the server itself."""
     return setting.startswith(EMBEDDED) and len(setting) > len(EMBEDDED)

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -5,10 +6,11 @@ from pydantic import ValidationError
 
 from relay_service.config import RelaySettings, describe_settings, load_settings
 from service_common.errors import SettingsError
+from tests.relay_service.projection_documents import made_identity
 
 NO_PROJECTION = (
-    "no projection: give --projection FILE (relay-service projection new FILE makes one), "
-    "or a store where another relay has put one, or --dev to serve nobody"
+    "no projection: give --projection FILE (relay-service init FOLDER makes one), or a store that "
+    "keeps one (embedded:DIR, valkey://HOST:PORT/DB), or --dev to begin with nothing"
 )
 UNPROTECTED = (
     "refusing to serve plaintext on 0.0.0.0:7433: give a certificate and a key, or say --behind-mesh when "
@@ -175,6 +177,25 @@ def test_a_value_that_does_not_fit(
 
 def test_a_value_of_a_flag_is_complained_about_by_the_flag() -> None:
     assert faults(dev=True, lease_ms=5) == ["--lease: must be greater than or equal to 1000 milliseconds"]
+
+
+def test_the_operators_variable_of_the_commands_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELAY_OPERATOR_KEY", "relay/operator-keys.json")
+
+    assert load_settings({"dev": True}).operator_identity is None
+
+
+def test_a_folder_of_operators_has_a_name_for_each(tmp_path: Path) -> None:
+    from relay_service.process import _operators
+
+    with pytest.raises(SettingsError, match=r"has no NAME\.json with the public identity of an operator"):
+        _operators(load_settings({"dev": True, "operator_identity": tmp_path}))
+    for name, number in (("olga", 1), ("erin", 2)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(made_identity(number).to_json()))
+
+    operators = _operators(load_settings({"dev": True, "operator_identity": tmp_path}))
+
+    assert operators == {"erin": made_identity(2), "olga": made_identity(1)}
 
 
 def test_everything_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from relay_service.projection_file import format_projection, load_projection
 from tests.harness.processes import running
 from tests.relay_service.command_runs import run_command
 from tests.relay_service.relay_fixture import READY, REPOSITORY, keys_of
+from tests.relay_service.store.valkey_fixture import require_valkey
 from tests.relay_service.test_relay_is_blind import FORBIDDEN_MODULES, IMPORT
 
 pytestmark = pytest.mark.process
@@ -303,6 +304,27 @@ async def test_a_relay_without_a_file_says_that_it_forgets(tmp_path: Path) -> No
         relay = Operated(tmp_path, process.ready[1], process)
         added = await relay("sites", "add", "demo", "--identity", "site.json")
     assert "this relay keeps it in its memory alone, so a restart forgets it" in added.stdout
+
+
+async def test_a_store_that_lasts_keeps_what_was_decided_without_a_file(tmp_path: Path) -> None:
+    require_valkey()
+    fresh(tmp_path)
+    identity_file(tmp_path, "site")
+    argv = [sys.executable, "-m", "relay_service", "serve", "--listen", "127.0.0.1:0", "--log-format", "json"]
+    argv += ["--operator-identity", "relay/operator.json", "--store", f"embedded:{tmp_path}/store"]
+    for revision in (1, 2):
+        async with running(argv, env=SEARCH, cwd=tmp_path, ready=READY, ready_timeout=60) as process:
+            assert process.ready is not None
+            relay = Operated(tmp_path, process.ready[1], process)
+            if revision == 1:
+                added = await relay("sites", "add", "demo", "--identity", "site.json")
+                assert added.stdout.startswith("revision 1: site demo added")
+                assert "forgets" not in added.stdout
+            else:
+                granted = await relay("consents", "grant", "--owner", "alice", "--site", "demo")
+                assert granted.stdout == "revision 2: alice consents to demo"
+            process.terminate()
+            assert await process.wait() == 0
 
 
 async def test_a_hand_edit_that_is_broken_is_named_and_keeps_operators_out(relay: Operated) -> None:

@@ -11,9 +11,7 @@ from relay_service.core.projection import Consent
 from relay_service.projection import FileProjection, ProjectionSource
 from relay_service.projection_exchange import ProjectionExchange
 from relay_service.projection_file import format_projection, load_projection
-from relay_service.projection_keeper import (
-    ProjectionKeeper,
-)
+from relay_service.projection_keeper import ProjectionKeeper
 from relay_service.store.memory import MemoryRoutingStore
 from relay_service.store_guard import store_unavailable
 from service_common.background import Background
@@ -61,6 +59,29 @@ async def test_a_change_at_one_relay_is_in_the_file_of_the_other(
     await without.keeper.change("erin", grant("carol"))
     await relay.background.settle()
     assert load_projection(relay.source.path).revision == 3  # type: ignore[attr-defined]
+
+
+async def test_relays_of_one_machine_may_have_one_file(
+    relay: Relay, store: MemoryRoutingStore, path: Path, manual_clock: ManualClock
+) -> None:
+    other = await Relay(store, path, manual_clock).start()
+    both = (relay, other)
+    for number in range(6):
+        await both[number % 2].keeper.change(f"olga-{number % 2}", grant(f"person-{number}"))
+    for each in both:
+        await each.background.settle()
+        assert isinstance(each.source, FileProjection)
+        await each.source.poll()
+        assert each.source.current.revision == 7
+        assert each.owners() == ["alice", *(f"person-{number}" for number in range(6))]
+    write(path, BASE)
+    for each in both:
+        assert isinstance(each.source, FileProjection)
+        await each.source.poll()
+        await each.background.settle()
+        assert (each.owners(), each.source.current.revision) == (["alice"], 8)
+    actors = [line["actor"] for line in lines(path)]
+    assert actors == ["file", *["olga-0", "olga-1"] * 3, "file"]
 
 
 async def test_an_outdated_file_undoes_nothing(
