@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 
 _MINUTE_SECONDS = 60.0
 # Peers remembered at most. Whoever has more addresses than these is held by no limit of this kind.
@@ -39,7 +40,7 @@ class PairingRates:
         return 0 if allowed else max(1, round((1.0 - tokens) / self._per_second * 1_000))
 
     def _forget(self, now: float) -> None:
-        # In order of the last start, so that full buckets come first.
-        for peer, (_, at) in list(self._buckets.items())[:2]:
-            if len(self._buckets) > self._peers or now - at >= _MINUTE_SECONDS:
+        # In order of the last start, so that full buckets come first. Two for each that may be added.
+        for peer in tuple(islice(self._buckets, 2)):
+            if len(self._buckets) > self._peers or now - self._buckets[peer][1] >= _MINUTE_SECONDS:
                 del self._buckets[peer]

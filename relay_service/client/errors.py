@@ -27,6 +27,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "JOB_CANCELLED": "the job was withdrawn; nothing is left to do",
     "JOB_NOT_FOUND": "check the job id; a settled job is forgotten",
     "NOT_IMPLEMENTED": "this relay does not serve the method; upgrade it",
+    "PAIRINGS_AT_CAPACITY": "wait a minute, then pair again",
     "PAIRING_NOT_OFFERED": "ask the relay's operator to add this device to the projection",
     "POLICY_UNAVAILABLE": "try again later",
     "PROTOCOL_VIOLATION": "this is a fault of the client software; report it",
