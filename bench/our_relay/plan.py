@@ -89,7 +89,7 @@ QUICK = Effort(
     latency_jobs=250,
     connected=(1, 1_000),
     queued=(1_000, 10_000, 100_000),
-    store_rounds=20,
+    store_rounds=12,
     drains=1,
 )
 FULL = Effort(
