@@ -203,8 +203,8 @@ class ProjectionKeeper:
             await self._file.look()
             if self._file.problem is not None:
                 raise ProjectionReadOnlyError(
-                    "the projection file on the relay's machine holds an edit that is broken; mend it first, "
-                    "relay-service projection check shows where"
+                    "the projection file on the relay's machine is gone or holds an edit that is broken; "
+                    "mend it first, relay-service projection check shows where"
                 )
 
     async def _put(self, revised: Projection, content: bytes, actor: str) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relay_service.atomic_file import create_file, locked_folder, replace_file
+from relay_service.atomic_file import create_file, locked_folder, replace_file, replacement
 
 
 @pytest.fixture
@@ -104,4 +104,12 @@ def test_one_changes_a_folder_at_a_time(path: Path) -> None:
     with locked_folder(path):
         assert seen_by_others() == "locked\n"
     assert seen_by_others() == "free\n"
+    assert names(path.parent) == ["file"]
+
+
+def test_a_replacement_that_is_not_put_leaves_the_file_as_it_is(path: Path) -> None:
+    with replacement(path, b"new"):
+        assert path.read_bytes() == b"old"
+
+    assert path.read_bytes() == b"old"
     assert names(path.parent) == ["file"]

@@ -337,7 +337,7 @@ async def test_a_hand_edit_that_is_broken_is_named_and_keeps_operators_out(relay
     assert (ended.status, ended.stderr) == (
         1,
         (
-            "Error: the projection file on the relay's machine holds an edit that is broken; mend it first, "
-            "relay-service projection check shows where"
+            "Error: the projection file on the relay's machine is gone or holds an edit that is broken; mend "
+            "it first, relay-service projection check shows where"
         ),
     )
