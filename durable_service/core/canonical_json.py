@@ -56,7 +56,7 @@ def digest(value: object) -> str:
 
 def canonical_object(members: Mapping[str, CanonicalJson]) -> CanonicalJson:
     """The canonical text of an object whose member values are canonical texts already."""
-    parts = (f"{_text(name)}:{members[name]}" for name in sorted(members, key=_member_order))
+    parts = (f"{_text(name)}:{members[name]}" for name in _in_order(list(members)))
     return CanonicalJson("{" + ",".join(parts) + "}")
 
 
@@ -136,13 +136,20 @@ def _write_object(members: dict[object, object], pieces: list[str]) -> None:
     if len(names) != len(members):
         raise DomainError(Reason.INVALID_JSON, "a member name is not a string")
     separator = "{"
-    for name in sorted(names, key=_member_order):
+    for name in _in_order(names):
         if name in UNSAFE_NAMES:
             raise invalid(Reason.INVALID_JSON, name, "this member name is not allowed")
         pieces.append(f"{separator}{_text(name)}:")
         _write(members[name], pieces)
         separator = ","
     pieces.append("}" if members else "{}")
+
+
+def _in_order(names: list[str]) -> list[str]:
+    # The common case, without a key for each name: among ASCII names code points are code units.
+    if all(name.isascii() and not name[:1].isdigit() for name in names):
+        return sorted(names)
+    return sorted(names, key=_member_order)
 
 
 def _member_order(name: str) -> tuple[int, bytes]:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from durable_service.core.canonical_json import CanonicalJson, canonical_json
 from durable_service.core.errors import DomainError, Reason
 from durable_service.core.model import Action, TaskEvent, TaskRecord, with_entry
+from durable_service.core.revision import revise
 from durable_service.core.states import ACTION_MOVES, TASK_MOVES, ActionState, TaskState
 
 Answer = TypeVar("Answer")
@@ -51,7 +52,7 @@ class Step:
         return self.record is not self._before
 
     def change(self, **fields: Any) -> None:
-        self.record = replace(self.record, **fields)
+        self.record = revise(self.record, **fields)
 
     def move(self, state: TaskState) -> None:
         """Moves the task and writes the journal entry that other implementations write as well.
@@ -101,7 +102,7 @@ class Step:
 
     def decision(self, answer: Answer) -> Decision[Answer]:
         """Ends the step: one more revision, even when nothing else has changed."""
-        sealed = replace(self.record, revision=self._before.revision + 1, updated_at_ms=self.now_ms)
+        sealed = revise(self.record, revision=self._before.revision + 1, updated_at_ms=self.now_ms)
         return Decision(sealed, answer, tuple(self._events))
 
     def decision_if_changed(self, answer: Answer) -> Decision[Answer]:

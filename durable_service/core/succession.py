@@ -1,9 +1,8 @@
 """What every update must leave as it was, whoever made it: the last line before a record is stored."""
 
-from dataclasses import replace
-
 from durable_service.core.errors import DomainError, Reason
 from durable_service.core.model import Action, Approval, TaskRecord
+from durable_service.core.revision import differs_in_lease_alone
 from durable_service.core.states import (
     ACTION_MOVES,
     TASK_MOVES,
@@ -79,7 +78,7 @@ def _check_counters(before: TaskRecord, after: TaskRecord) -> None:
     _require(after.revision - before.revision in {0, 1}, "the revision does not follow")
     if after.revision == before.revision:
         # A store writes the lease alone when the revision stays.
-        _require(replace(after, lease=before.lease) == before, "a change without a revision")
+        _require(differs_in_lease_alone(before, after), "a change without a revision")
     _require(after.last_sequence >= before.last_sequence, "the journal went back")
     _require(after.reserved_tokens >= before.reserved_tokens, "reserved tokens were given back")
     _require(after.reserved_cost_micros >= before.reserved_cost_micros, "reserved cost was given back")

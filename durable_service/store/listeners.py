@@ -1,5 +1,6 @@
 """Those who hear of changes."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from durable_service.store.base import Listener, TaskChange
@@ -23,6 +24,11 @@ class Listeners:
         return remove
 
     def tell(self, changes: Iterable[TaskChange]) -> None:
+        """Calls everybody, on the event loop. One that breaks is reported there and harms nobody else."""
         for change in changes:
             for listener in tuple(self._listeners):
-                listener(change)
+                try:
+                    listener(change)
+                except Exception as error:  # noqa: BLE001 - it is reported
+                    report = {"message": "a listener of the task store broke", "exception": error}
+                    asyncio.get_running_loop().call_exception_handler(report)

@@ -198,6 +198,23 @@ class UpdatingCases:
         await scene.create("b")
         assert len(heard) == 1
 
+    async def test_a_listener_that_breaks_harms_nobody(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        reported: list[dict[str, object]] = []
+
+        def broken(change: object) -> NoReturn:
+            raise ZeroDivisionError
+
+        scene.store.listen(broken)
+        changes = scene.watch()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        try:
+            await scene.create("a")
+        finally:
+            loop.set_exception_handler(None)
+        assert (len(reported), len(changes)) == (1, 1)
+
     async def test_a_bare_change_is_a_revision(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
         await scene.create("a")
