@@ -15,6 +15,7 @@ from relay_service.core.identity import PublicIdentity
 from relay_service.core.model import Change, PairingDecided
 from relay_service.core.pairing import (
     DENIAL,
+    OUTSTANDING_PAIRINGS,
     Decision,
     Pairing,
     PairingIntroduction,
@@ -127,7 +128,7 @@ class PairingDesk:
             if begun is PairingRefusal.AT_CAPACITY:
                 break
         self._events.labels("full").inc()
-        raise refusals.pairings_at_capacity("as many pairings wait as are allowed; try again", _FULL_RETRY_MS)
+        raise refusals.too_many_pairings(OUTSTANDING_PAIRINGS, _FULL_RETRY_MS)
 
     async def poll(self, device_code: str, signature: bytes) -> PairingOutcome:
         """How a pairing stands; it can be read, approval included, until the code expires.

@@ -22,6 +22,7 @@ class PairingAdmission:
     def __init__(self, store: RoutingStore, clock: Clock, starts_per_minute: int) -> None:
         self._store = store
         self._clock = clock
+        self._starts_per_minute = starts_per_minute
         self._rates = PairingRates(clock.monotonic, starts_per_minute)
 
     def limit(self, peer: str) -> None:
@@ -32,9 +33,7 @@ class PairingAdmission:
         """
         retry_after_ms = self._rates.take(peer)
         if retry_after_ms:
-            raise refusals.pairings_at_capacity(
-                "this address has started as many pairings as it may for now; try again", retry_after_ms
-            )
+            raise refusals.too_many_pairings_of_an_address(self._starts_per_minute, retry_after_ms)
 
     async def prove(self, identity: PublicIdentity, proof: StartProof) -> None:
         """Lets in whoever holds the key now.

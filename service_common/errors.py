@@ -30,6 +30,19 @@ class FieldViolation:
     description: str
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaViolation:
+    """A limit that was reached.
+
+    Attributes:
+        subject: What it is a limit of, such as `pairings of an address`; never whose.
+        description: The limit, in words.
+    """
+
+    subject: str
+    description: str
+
+
 class ServiceError(Exception):
     """A refusal with everything that its caller may know.
 
@@ -40,6 +53,7 @@ class ServiceError(Exception):
         metadata: Facts for programs, as text.
         retry_after_ms: After how many milliseconds a repeat may help, or None.
         violations: The fields at fault, for `INVALID_ARGUMENT`.
+        quota: The limit that was reached, for `RESOURCE_EXHAUSTED`, where naming it helps.
     """
 
     def __init__(
@@ -51,6 +65,7 @@ class ServiceError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_after_ms: int | None = None,
         violations: Sequence[FieldViolation] = (),
+        quota: QuotaViolation | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -59,12 +74,13 @@ class ServiceError(Exception):
         self.metadata: Mapping[str, str] = metadata or {}
         self.retry_after_ms = retry_after_ms
         self.violations = tuple(violations)
+        self.quota = quota
 
     def __str__(self) -> str:
         return f"{self.code.name}/{self.reason}: {self.message}"
 
     def to_status(self, domain: str) -> status_pb2.Status:
-        """Return the status: exactly one ErrorInfo, then RetryInfo and BadRequest where they apply.
+        """Return the status: one ErrorInfo, then RetryInfo, BadRequest and QuotaFailure where they apply.
 
         Args:
             domain: The service's error domain, such as `relay.sealwork.dev`.
@@ -77,6 +93,10 @@ class ServiceError(Exception):
             details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
         if self.violations:
             details.append(_packed(_bad_request(self.violations)))
+        if self.quota is not None:
+            failure = error_details_pb2.QuotaFailure()
+            failure.violations.add(subject=self.quota.subject, description=self.quota.description)
+            details.append(_packed(failure))
         text = self.message[:_MESSAGE_CHARACTERS]
         return status_pb2.Status(code=self.code.value[0], message=text, details=details)
 

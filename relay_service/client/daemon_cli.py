@@ -29,6 +29,7 @@ from relay_service.client.daemon_options import (
     device_options,
     keys_option,
     load_config,
+    refuse_foreign_pairing,
 )
 from relay_service.client.daemon_pairing_command import default_label
 from relay_service.client.daemon_pairing_command import pair as pair_at_terminal
@@ -132,6 +133,7 @@ def run(argv: Sequence[str], **options: Any) -> None:
             " owner consents to one"
         )
     keys = load_keys(config.keys, "relay-daemon keygen")
+    refuse_foreign_pairing(config, keys.key_id)
     connection = connection_of(config, options)
     try:
         run_to_end(
@@ -166,6 +168,7 @@ def status(argv: Sequence[str], **options: Any) -> None:
     """
     config = load_config(argv, options)
     keys = load_keys(config.keys, "relay-daemon keygen")
+    refuse_foreign_pairing(config, keys.key_id)
     for name, value in _settings(config, keys.key_id):
         click.echo(f"{name:<12} {value}")
     if not run_to_end(_check(config, options)):

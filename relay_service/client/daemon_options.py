@@ -97,6 +97,17 @@ def load_config(argv: Sequence[str], options: Mapping[str, Any]) -> DaemonConfig
         fail(str(error), 2)
 
 
+def refuse_foreign_pairing(config: DaemonConfig, key_id: str) -> None:
+    """End the command if the device goes by a pairing of other keys, which no relay would believe.
+
+    Raises:
+        click.exceptions.Exit: It does; the reason has been printed.
+    """
+    kept = load_pairing(config.keys)
+    if kept is not None and kept.key_id != key_id and kept.settings["runner_id"] == config.runner_id:
+        fail(f"{config.keys}: has other keys than those that were paired; pair again: relay-daemon pair", 2)
+
+
 def _is_paired(options: Mapping[str, Any]) -> bool:
     """Tell whether the pairing of the keys is about the device that the options mean."""
     kept = load_pairing((options["keys"] or DEFAULT_KEYS).expanduser())

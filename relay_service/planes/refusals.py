@@ -5,7 +5,7 @@ import grpc
 from relay_service.core.model import Refusal
 from relay_service.policy import SlotVerdict
 from sealwork.relay.v1 import job_pb2
-from service_common.errors import ServiceError
+from service_common.errors import QuotaViolation, ServiceError
 
 _CODES = {
     Refusal.NOT_FOUND: (
@@ -189,10 +189,31 @@ def pairing_not_offered() -> ServiceError:
     )
 
 
-def pairings_at_capacity(message: str, retry_after_ms: int) -> ServiceError:
-    """No further pairing now, of this peer or of anybody."""
+def too_many_pairings(most: int, retry_after_ms: int) -> ServiceError:
+    """As many devices wait as may."""
+    return _pairings_at_capacity(
+        "as many pairings wait as may; try again",
+        QuotaViolation("pairings that wait", f"at most {most}"),
+        retry_after_ms,
+    )
+
+
+def too_many_pairings_of_an_address(per_minute: int, retry_after_ms: int) -> ServiceError:
+    """This peer has started its share of pairings."""
+    return _pairings_at_capacity(
+        "this address has started as many pairings as it may for now; try again",
+        QuotaViolation("pairings that one address starts", f"at most {per_minute} a minute"),
+        retry_after_ms,
+    )
+
+
+def _pairings_at_capacity(message: str, quota: QuotaViolation, retry_after_ms: int) -> ServiceError:
     return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED, "PAIRINGS_AT_CAPACITY", message, retry_after_ms=retry_after_ms
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "PAIRINGS_AT_CAPACITY",
+        message,
+        retry_after_ms=retry_after_ms,
+        quota=quota,
     )
 
 

@@ -138,6 +138,16 @@ def test_without_a_pairing_the_way_to_one_is_told(tmp_path: Path) -> None:
     assert "or pair it: relay-daemon pair" in shown.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "status"])
+def test_other_keys_than_those_that_were_paired_are_refused(tmp_path: Path, command: str) -> None:
+    keys = paired(tmp_path)
+    keys.unlink()
+    STRANGER_KEYS.save(keys)
+    shown = daemon(command, "--keys", str(keys), *BACKEND)
+    assert shown.exit_code == 2
+    assert "has other keys than those that were paired; pair again: relay-daemon pair" in shown.stderr
+
+
 def paired_without_sites(folder: Path) -> Path:
     folder.mkdir()
     return paired(folder, PairedDevice("desk-1", "alice", {}, None))

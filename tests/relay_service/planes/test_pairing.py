@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from relay_service.client.keys import Keys
 from relay_service.core.projection import Consent, ProjectedDevice
@@ -397,6 +399,23 @@ async def test_ten_starts_a_minute_from_one_address() -> None:
         await relay.clock.advance_async(6_000)
         await devices[10].start()
         assert (await refusal_of(devices[0].start())).retry_after_ms == 6_000
+
+
+async def test_a_limit_is_named_for_programs() -> None:
+    async with serving(pairing=PairingSettings(starts_per_minute=1)) as relay:
+        device = device_at(relay)
+        await device.start()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await device.start()
+        raw = dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]
+        assert isinstance(raw, bytes)
+        status = status_pb2.Status.FromString(raw)
+        names = [detail.type_url.rpartition(".")[2] for detail in status.details]
+        assert names == ["ErrorInfo", "RetryInfo", "QuotaFailure"]
+        failure = error_details_pb2.QuotaFailure.FromString(status.details[2].value)
+        (violation,) = failure.violations
+        assert violation.subject == "pairings that one address starts"
+        assert violation.description == "at most 1 a minute"
 
 
 async def test_five_hundred_may_wait(relay: RelayUnderTest) -> None:
