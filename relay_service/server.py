@@ -220,8 +220,9 @@ class RelayServer:
         interceptor = CallInterceptor(table, CallMetrics(self.metrics), self.clock)
         server = build_server(interceptor, so_reuseport=self._options.so_reuseport)
         relay = self.relay
+        pairing = PairingCalls(self.pairing, relay.projection, self._options.daemon_floor)
         daemon_plane_pb2_grpc.add_DaemonPlaneServiceServicer_to_server(
-            DaemonPlane(relay, relay.daemon_calls, PairingCalls(self.pairing, relay.projection)), server
+            DaemonPlane(relay, relay.daemon_calls, pairing), server
         )
         site_plane_pb2_grpc.add_SitePlaneServiceServicer_to_server(SitePlane(relay, relay.site_calls), server)
         control_plane_pb2_grpc.add_ControlPlaneServiceServicer_to_server(self._control, server)

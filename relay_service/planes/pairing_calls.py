@@ -14,9 +14,10 @@ from relay_service.core.pairing import (
     Platform,
 )
 from relay_service.core.projection import Projection
+from relay_service.core.versions import is_below
 from relay_service.pairing import PairingDesk
 from relay_service.pairing_facts import PairingOutcome, StartProof
-from relay_service.planes import convert
+from relay_service.planes import convert, refusals
 from relay_service.planes.daemon_calls import directory_of
 from relay_service.planes.validation import Checks
 from sealwork.relay.v1 import pairing_pb2
@@ -46,17 +47,24 @@ class PairingCalls:
 
     Args:
         projection: the operator's decisions as they stand at this instant.
+        daemon_floor: least version of a daemon, empty for none. One that is older is told when it begins,
+            before a person approves what could not run.
     """
 
-    def __init__(self, desk: PairingDesk, projection: Callable[[], Projection]) -> None:
+    def __init__(
+        self, desk: PairingDesk, projection: Callable[[], Projection], daemon_floor: str = ""
+    ) -> None:
         self._desk = desk
         self._projection = projection
+        self._daemon_floor = daemon_floor
 
     async def start(
         self, request: pairing_pb2.StartPairingRequest, peer: str
     ) -> pairing_pb2.StartPairingResponse:
         """Begins a pairing; `peer` is as gRPC names it."""
         _check_start(request)
+        if self._daemon_floor and is_below(request.client_version, self._daemon_floor):
+            raise refusals.daemon_below_floor(self._daemon_floor)
         introduction = PairingIntroduction(
             convert.identity_from_proto(request.device),
             request.label,
