@@ -26,17 +26,19 @@ _FIRST_SECONDS: Final = 5.0
 # A sign of life comes every 15 s; three may be lost.
 _SILENCE_SECONDS: Final = 45.0
 
-_FINAL_REASONS: Final = frozenset(
+# What the relay says with one of these it says again. Without a reason it came from something on the way.
+_FINAL_CODES: Final = frozenset(
     {
-        "BAD_SIGNATURE",
-        "CLOCK_SKEW",
-        "FIELD_INVALID",
-        "IDENTITY_INCONSISTENT",
-        "PAIRING_NOT_OFFERED",
-        "UNSUPPORTED_PROTOCOL_VERSION",
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-_FINAL_CODES: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_FINAL_WITHOUT_REASON: Final = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
+# A start that was lost on its way back; each attempt draws a nonce of its own.
+_REPEATED_REASONS: Final = frozenset({"REPLAYED"})
 
 
 class PairingCalls:
@@ -135,10 +137,9 @@ class PairingCalls:
 
 def may_pass(error: RelayError) -> bool:
     """Tell whether the trouble may be over when the same is asked again."""
-    if error.reason in _FINAL_REASONS:
-        return False
-    # Without a reason it came from something on the way.
-    return bool(error.reason) or error.code not in _FINAL_CODES
+    if not error.reason:
+        return error.code not in _FINAL_WITHOUT_REASON
+    return error.code not in _FINAL_CODES or error.reason in _REPEATED_REASONS
 
 
 def _is_cancelled() -> bool:

@@ -181,10 +181,18 @@ async def test_a_full_relay_is_asked_again() -> None:
             assert len(device.troubles) == 2
 
 
-@pytest.mark.parametrize("reason", ["PAIRING_NOT_OFFERED", "FIELD_INVALID", "CLOCK_SKEW"])
-async def test_a_start_that_is_refused_is_not_repeated(reason: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (grpc.StatusCode.UNIMPLEMENTED, "PAIRING_NOT_OFFERED"),
+        (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID"),
+        (grpc.StatusCode.UNAUTHENTICATED, "CLOCK_SKEW"),
+        (grpc.StatusCode.FAILED_PRECONDITION, "DAEMON_BELOW_FLOOR"),
+    ],
+)
+async def test_a_start_that_is_refused_is_not_repeated(code: grpc.StatusCode, reason: str) -> None:
     async with scripted_relay() as (script, address):
-        script.refusing = {"StartPairing": ServiceError(grpc.StatusCode.UNIMPLEMENTED, reason, "no")}
+        script.refusing = {"StartPairing": ServiceError(code, reason, "no")}
         async with pairing_at(address) as device:
             with pytest.raises(RelayError, match=reason):
                 await device.end()
