@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ResultRefusedError,
         SiteClosedError,
     )
+    from relay_service.client.grants import Grant, sign_grant, verify_grant
     from relay_service.client.keys import Keys
     from relay_service.client.outcomes import CanceledOutcome, ErrorOutcome, OkOutcome
     from relay_service.client.payloads import ChatMessage, ChatPayload, GeneratePayload
@@ -32,6 +33,7 @@ __all__ = [
     "Daemon",
     "ErrorOutcome",
     "GeneratePayload",
+    "Grant",
     "JobContext",
     "JobEndReason",
     "JobEndedError",
@@ -44,6 +46,8 @@ __all__ = [
     "ResultRefusedError",
     "Site",
     "SiteClosedError",
+    "sign_grant",
+    "verify_grant",
 ]
 
 _MODULES = {
@@ -58,6 +62,7 @@ _MODULES = {
         "ResultRefusedError",
         "SiteClosedError",
     ),
+    "grants": ("Grant", "sign_grant", "verify_grant"),
     "keys": ("Keys",),
     "outcomes": ("CanceledOutcome", "ErrorOutcome", "OkOutcome"),
     "payloads": ("ChatMessage", "ChatPayload", "GeneratePayload"),

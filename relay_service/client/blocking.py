@@ -6,7 +6,7 @@ It asks one thing at a time by unary calls. A program that has many jobs under w
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
@@ -67,6 +67,7 @@ class BlockingSite:
         *,
         site_id: str,
         keys: Keys,
+        earlier_keys: Sequence[Keys] = (),
         trust: Trust | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -77,6 +78,7 @@ class BlockingSite:
             address: The relay, `host:port` or `unix:PATH`; a `Connection` for TLS.
             site_id: This site's id at the relay.
             keys: Its keys. The relay's projection has to name their key id.
+            earlier_keys: Keys from before a rotation, so that results sealed to them can be opened.
             trust: Tells whether to seal to a device, given its identity and runner id.
             clock: Tells the time.
             sleep: Waits that many seconds between attempts.
@@ -90,7 +92,7 @@ class BlockingSite:
         self._sleep = sleep
         self._random = Random()  # noqa: S311 - jitter, not a secret
         self._signer = RequestSigner(site_id, keys.signer, self._clock)
-        self._envelopes = SiteEnvelopes(keys, self._clock, trust=trust)
+        self._envelopes = SiteEnvelopes(keys, self._clock, earlier_keys=earlier_keys, trust=trust)
         self._channel = connection.blocking_channel()
 
     def __enter__(self) -> Self:

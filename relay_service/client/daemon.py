@@ -24,7 +24,7 @@ from relay_service.client.errors import RelayError
 from relay_service.client.grant_check import GrantCheck
 from relay_service.client.keys import Keys
 from relay_service.client.ledger import Ledger
-from relay_service.client.pin_file import PinFile
+from relay_service.client.pin_file import PINS_NAME, PinFile
 from relay_service.client.pins import SitePins
 from relay_service.client.prompt_log import PromptLog, PromptLogUnavailable
 from relay_service.client.relay_time import RelayTime
@@ -44,7 +44,6 @@ logger = logging.getLogger("sealwork.client")
 SLOTS: Final = 2
 GRACE_SECONDS: Final = 20.0
 
-_PINS: Final = "pins.json"
 _LEDGER: Final = "ledger.jsonl"
 _FLUSH_SECONDS: Final = 5.0
 # So many results that the relay does not take are a reason to take no more work.
@@ -131,7 +130,7 @@ class Daemon:
             pins,
             self._clock,
             trust_directory=trusts,
-            file=None if spool_dir is None else PinFile(spool_dir / _PINS),
+            file=None if spool_dir is None else PinFile(spool_dir / PINS_NAME),
             announce=self._announce,
         )
         self._ledger = Ledger(None if spool_dir is None else spool_dir / _LEDGER, self._clock)
@@ -192,6 +191,7 @@ class Daemon:
             self._delivery,
             self._calls,
             self._unary,
+            slots=slots,
             clock=self._clock,
             on_slot_free=self._slot_free,
         )

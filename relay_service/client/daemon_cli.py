@@ -21,7 +21,13 @@ from relay_service.client.cli_options import (
     show_identity,
 )
 from relay_service.client.config_table import ConfigError
-from relay_service.client.daemon_command import check_relay, serve, service_lines, spool_folder
+from relay_service.client.daemon_command import (
+    check_relay,
+    learned_pins,
+    serve,
+    service_lines,
+    spool_folder,
+)
 from relay_service.client.daemon_config import DaemonConfig
 from relay_service.client.daemon_options import (
     DEFAULT_KEYS,
@@ -220,7 +226,7 @@ def _settings(config: DaemonConfig, key_id: str) -> list[tuple[str, object]]:
         ("runner id", config.runner_id),
         ("keys", config.keys),
         ("key id", key_id),
-        *(("pinned site", pin) for pin in sorted(config.pins)),
+        *(("pinned site", pin) for pin in learned_pins(config)),
         (
             "grants",
             "of the control plane, for every job" if config.control_plane_key else "none are asked for",

@@ -18,6 +18,8 @@ from relay_service.client.daemon_config import DaemonConfig
 from relay_service.client.daemon_services import Offer, Services
 from relay_service.client.keys import Keys
 from relay_service.client.offered_version import remember_offer
+from relay_service.client.pin_file import PINS_NAME, PinFile
+from relay_service.client.pins import SitePins
 from relay_service.client.prompt_log import PromptLog
 from sealwork.relay.v1 import daemon_plane_pb2
 from service_common.clocks import SystemClock
@@ -95,9 +97,25 @@ async def check_relay(config: DaemonConfig, connection: Connection, keys: Keys) 
     finally:
         await calls.close()
     sites = answer.directory.sites
-    strange = [site.key_id for site in sites if site.key_id not in config.pins]
+    pins = learned_pins(config)
+    # A control plane's grants name the sites; those of the directory are pinned as they come.
+    trusts = config.control_plane_key is not None
+    strange = [site.key_id for site in sites if not trusts and pins.get(site.key_id) is None]
     text = f"answers; {len(sites)} site(s) may send work here"
     return f"{text}, not pinned: {', '.join(strange)}" if strange else text
+
+
+def learned_pins(config: DaemonConfig) -> SitePins:
+    """Return the pins as they stand: those that are configured, and what this device has learned of them.
+
+    Raises:
+        PinError: What was learned cannot be read.
+    """
+    trusts = config.control_plane_key is not None
+    file = PinFile(spool_folder(config) / PINS_NAME)
+    pins = SitePins(config.pins, SystemClock(), trust_directory=trusts, file=file)
+    pins.open()
+    return pins
 
 
 def spool_folder(config: DaemonConfig) -> Path:

@@ -40,7 +40,7 @@ class JobDesk:
         idle: Set while none is.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - parts, one each
         self,
         admission: Admission,
         pins: SitePins,
@@ -49,6 +49,7 @@ class JobDesk:
         calls: DualCalls,
         unary: Calls,
         *,
+        slots: int,
         clock: Clock,
         on_slot_free: Callable[[], None],
     ) -> None:
@@ -61,6 +62,7 @@ class JobDesk:
             delivery: Takes the results.
             calls: The relay.
             unary: The relay, without a stream.
+            slots: So many jobs are held at a time, whatever the relay grants.
             clock: Its monotonic half counts leases.
             on_slot_free: Told whenever a job has left.
         """
@@ -73,6 +75,7 @@ class JobDesk:
         self._runner = runner
         self._delivery = delivery
         self._calls = calls
+        self._slots = slots
         self._clock = clock
         self._on_slot_free = on_slot_free
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,6 +101,10 @@ class JobDesk:
         since = self._clock.monotonic() if asked_at is None else asked_at
         signed = granted.grant if granted.HasField("grant") else None
         job = HeldJob(granted.stub, granted.lease.id, since + seconds_of(granted.lease.remaining), signed)
+        if len(self.held) >= self._slots:
+            # Nobody asked for it, but for a claim whose answer has crossed a new stream.
+            self.releases.add(job.lease, daemon_plane_pb2.RELEASE_REASON_PAUSE)
+            return None
         decision = self._admission.decide(job)
         if decision is Decision.REFUSE:
             self.releases.add(job.lease, _REFUSED)

@@ -9,6 +9,9 @@ from typing import Any, Final
 from relay_service.atomic_file import create_file, replace_file
 from relay_service.core.identity import PublicIdentity, verify_binding
 
+PINS_NAME: Final = "pins.json"
+"""Name of the file within the folder that a device keeps things in."""
+
 _VERSION: Final = 1
 
 

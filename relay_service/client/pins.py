@@ -20,6 +20,9 @@ Announce = Callable[[str, Mapping[str, str]], None]
 
 # However long the relay says that an old key may still sign, this device believes it no longer than this.
 _RETIREMENT_MS: Final = 604_800_000
+# A relay that makes up sites fills neither this machine's memory nor its owner's log.
+_MOST_SITES: Final = 4_096
+_MOST_REFUSALS: Final = 256
 
 
 class SitePins:
@@ -67,7 +70,7 @@ class SitePins:
         self._given = frozenset(self._known)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._active))
+        return iter([key_id for key_id in sorted(self._active) if self.get(key_id) is not None])
 
     def __len__(self) -> int:
         return len(self._active)
@@ -153,7 +156,7 @@ class SitePins:
             )
         elif verdict.outcome is ChainOutcome.ADOPTED:
             self._succeed(identity, links, verdict, milliseconds_of(site.retiring_until_time))
-        elif self._trust_directory:
+        elif self._trust_directory and len(self._known) < _MOST_SITES:
             logger.warning("site %s is pinned on the relay's word", identity.key_id)
             self._learn(identity, None)
             self._tell("site-pinned", site=identity.key_id)
@@ -210,7 +213,7 @@ class SitePins:
 
     def _refuse(self, event: str, key_id: str, text: str) -> None:
         # A directory comes again and again; its owner hears of a fault in it once.
-        if (event, key_id) not in self._refused:
+        if (event, key_id) not in self._refused and len(self._refused) < _MOST_REFUSALS:
             self._refused.add((event, key_id))
             logger.error(text, key_id)
             self._tell(event, site=key_id)

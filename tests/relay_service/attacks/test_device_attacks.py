@@ -313,3 +313,35 @@ async def test_a_payload_of_another_sender(tmp_path: Path, sender: Keys, claims_
         ready = daemon_plane_pb2.PayloadReady(lease=lease_ref("j-1"), envelope=envelope)
         await relay.stream.send(ServerItem(payload_ready=ready))
         await given_back(relay, BAD_ENVELOPE)
+
+
+# -- a relay that does too much ---------------------------------------------------------
+
+
+async def test_grants_that_nobody_asked_for(tmp_path: Path) -> None:
+    async with device(tmp_path, slots=2) as relay:
+        for number in range(5):
+            name, lease = f"j-{number}", f"l-{number}"
+            await relay.grant(name, lease=lease, grant=signed(name))
+            await relay.payload(name, lease=lease)
+        given = [await relay.released() for _ in range(3)]
+        await relay.begun(2)
+
+        assert {request.reason for request in given} == {daemon_plane_pb2.RELEASE_REASON_PAUSE}
+        assert {lease.job_id for request in given for lease in request.leases} == {"j-2", "j-3", "j-4"}
+        assert relay.daemon.active == 2
+
+
+async def test_sites_without_end(tmp_path: Path) -> None:
+    log = tmp_path / "prompts.jsonl"
+    crowd = [Keys(number.to_bytes(32), b"\x02" * 32, 1) for number in range(1, 400)]
+    sites = [consented(SITE_KEYS), *map(consented, crowd)]
+    async with played_relay(prompt_log=PromptLog(log)) as relay:
+        # As many a frame as fit.
+        for start in range(0, len(sites), 100):
+            part = [sites[0], *sites[start : start + 100]]
+            await relay.stream.send(ServerItem(sites_changed={"directory": {"sites": part}}))
+        await relay.start("j-1")
+
+        assert list(relay.daemon._pins) == [SITE_KEYS.key_id]
+    assert len([line for line in log.read_text().splitlines() if "site-unknown" in line]) == 256

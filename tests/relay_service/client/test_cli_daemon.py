@@ -26,6 +26,7 @@ from tests.relay_service.client.real_relay import (
     projection,
     real_relay,
 )
+from tests.relay_service.client.test_site_rotation import rotated
 
 UPPER = "import sys; sys.stdout.write(sys.stdin.read().upper())"
 SLOW = "import sys, time; sys.stdin.read(); print('started', flush=True); time.sleep(60)"
@@ -190,6 +191,22 @@ async def test_an_offered_version_is_told_once_and_shown_by_status(tmp_path: Pat
 
     assert len([line for line in done.stderr if "99.1.0" in line]) == 1
     assert "update       the relay's operator offers version 99.1.0" in shown
+
+
+@pytest.mark.process
+async def test_status_knows_the_keys_that_the_device_has_learned(tmp_path: Path) -> None:
+    async with real_relay() as relay, serving(tmp_path, relay) as process:
+        await eventually(lambda: len(relay.server.relay.daemons) == 1, 20)
+        relay.source.replace(rotated())
+        await process.wait_line(f"has the new key {STRANGER_KEYS.key_id}")
+        device = ["--relay", relay.address, "--runner-id", "desk", "--keys", str(tmp_path / "keys.json")]
+        pin = ["--site-pin", str(tmp_path / "site.json")]
+        shown = (await end_of(DAEMON, "status", *device, *pin, *program(UPPER))).stdout
+
+    assert [line for line in shown if line.startswith("pinned site")] == [
+        f"pinned site  {key_id}" for key_id in sorted((SITE_KEYS.key_id, STRANGER_KEYS.key_id))
+    ]
+    assert "connection   answers; 1 site(s) may send work here" in shown
 
 
 @pytest.mark.process
