@@ -35,7 +35,7 @@ def checked_repeat_id(text: str, field: str) -> str:
     return checked_identifier(text, field)
 
 
-def checked_integer(number: int, field: str, lowest: int = 0, highest: int = MAXIMUM_SAFE_INTEGER) -> int:
+def checked_integer(number: object, field: str, lowest: int = 0, highest: int = MAXIMUM_SAFE_INTEGER) -> int:
     """The number, when it is an integer within the bounds.
 
     Raises:

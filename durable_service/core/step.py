@@ -13,10 +13,11 @@ from durable_service.core.revision import revise
 from durable_service.core.states import ACTION_MOVES, TASK_MOVES, ActionState, TaskState
 
 Answer = TypeVar("Answer")
+Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Generic[Answer]):
+class Decision(Generic[Answer_co]):
     """What a command makes of a record.
 
     Attributes:
@@ -26,7 +27,7 @@ class Decision(Generic[Answer]):
     """
 
     record: TaskRecord
-    answer: Answer
+    answer: Answer_co
     events: tuple[TaskEvent, ...] = ()
     written: bool = True
 

@@ -49,7 +49,7 @@ def creation(
     session: str = "session",
     root: str = "root",
     budget: Budget | None = None,
-    **timing: int,
+    **timing: Any,
 ) -> TaskCreation:
     identity = Identity(tenant, actor, session, "run", root)
     definition = TaskDefinition(

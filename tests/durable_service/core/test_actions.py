@@ -94,7 +94,7 @@ def test_inherited_names_are_names(action_id: str) -> None:
 def test_what_an_effect_needs(field: str) -> None:
     story = held()
     words = {"id": "a", "connector_version": "c", "destination": "d", field: ""}
-    request = ActionRequest(args=HELLO, **words)
+    request = ActionRequest(words["id"], words["connector_version"], words["destination"], HELLO)
     assert reason(lambda: prepare(story.record, story.holder, request, 1_000)) is Reason.INVALID_IDENTIFIER
 
 

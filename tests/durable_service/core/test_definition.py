@@ -168,7 +168,8 @@ def test_reserved_slots(name: str) -> None:
 
 @pytest.mark.parametrize("deadline", ["start_deadline_ms", "finish_deadline_ms"])
 def test_a_deadline_is_in_the_future(deadline: str) -> None:
-    creation = admission.TaskCreation(BASE, **{deadline: START_MS})
+    timing: dict[str, Any] = {deadline: START_MS}
+    creation = admission.TaskCreation(BASE, **timing)
     assert reason(lambda: admission.create(None, creation, START_MS)) is Reason.FIELD_INVALID
 
 

@@ -1,6 +1,7 @@
 """Random histories of one task, with crashes between: what must never happen does not."""
 
 from collections.abc import Callable
+from functools import partial
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -118,7 +119,7 @@ class History(RuleBasedStateMachine):
     @rule(action_id=action_ids)
     def abort(self, action_id: str) -> None:
         story = self.story
-        call = lambda: actions.abort_dispatch(story.record, story.holder, action_id, story.now_ms)  # noqa: E731
+        call = partial(actions.abort_dispatch, story.record, story.holder, action_id, story.now_ms)
         if self.attempt(lambda: story.apply(call())) is not None:
             self.outside.discard(action_id)
 
@@ -139,13 +140,13 @@ class History(RuleBasedStateMachine):
     def reserve(self, name: str, tokens: int, cost: int) -> None:
         story = self.story
         reservation = Reservation(name, tokens, cost)
-        call = lambda: reserve(story.record, story.holder, reservation, story.now_ms)  # noqa: E731
+        call = partial(reserve, story.record, story.holder, reservation, story.now_ms)
         self.attempt(lambda: story.apply(call()))
 
     @rule()
     def renew(self) -> None:
         story = self.story
-        call = lambda: leases.renew(story.record, story.holder, 100, story.now_ms)  # noqa: E731
+        call = partial(leases.renew, story.record, story.holder, 100, story.now_ms)
         self.attempt(lambda: story.apply(call()))
 
     @rule()
@@ -156,13 +157,13 @@ class History(RuleBasedStateMachine):
     def yield_task(self, ms: int) -> None:
         story = self.story
         until = story.now_ms + ms
-        call = lambda: leases.yield_task(story.record, story.holder, until, "", story.now_ms)  # noqa: E731
+        call = partial(leases.yield_task, story.record, story.holder, until, "", story.now_ms)
         self.attempt(lambda: story.apply(call()))
 
     @rule(stopped=st.booleans())
     def complete(self, stopped: bool) -> None:
         story = self.story
-        call = lambda: outcomes.complete(story.record, story.holder, "r", story.now_ms, stopped=stopped)  # noqa: E731
+        call = partial(outcomes.complete, story.record, story.holder, "r", story.now_ms, stopped=stopped)
         self.attempt(lambda: story.apply(call()))
 
     @rule()

@@ -17,6 +17,7 @@ from durable_service.core.extensions import update_extension
 from durable_service.core.journal import append_event, check_cursor
 from durable_service.core.model import Extension, Holder, Snapshot, TaskEvent, Tombstone
 from durable_service.core.retention import purgeable, tombstone
+from durable_service.core.step import Decision
 from durable_service.core.succession import check_succession
 
 from .tasks import Story, reason, refused
@@ -157,7 +158,10 @@ def test_a_checkpoint_is_one_write() -> None:
     story = held()
     content = checkpoint_content("one", HELLO_DIGEST, 5, 50)
     revision = story.record.revision
-    put = lambda: put_checkpoint(story.record, story.holder, "one", content, 1_000)  # noqa: E731
+
+    def put() -> Decision[Snapshot]:
+        return put_checkpoint(story.record, story.holder, "one", content, 1_000)
+
     assert story.apply(put()) == Snapshot("one", "snapshot:one", HELLO_DIGEST)
     assert story.record.revision == revision + 1
     assert put().written is False
@@ -188,7 +192,10 @@ def test_an_extension_changes_by_revision() -> None:
 
 def test_an_extension_under_a_lease() -> None:
     story = held()
-    call = lambda holder: update_extension(story.record, "slot", CanonicalJson("1"), 1_000, holder=holder)  # noqa: E731
+
+    def call(holder: Holder) -> Decision[Extension | None]:
+        return update_extension(story.record, "slot", CanonicalJson("1"), 1_000, holder=holder)
+
     assert call(story.holder).answer == Extension("slot", 1, CanonicalJson("1"))
     assert reason(lambda: call(Holder("worker-2", 1))) is Reason.LEASE_LOST
 
