@@ -10,20 +10,25 @@ from bench.quantiles import median, quantile
 class OperationCost:
     """One operation with so many jobs queued.
 
-    Latencies are of operations one at a time; the rate is the median of bursts with several in flight.
+    Latencies are of operations one at a time; rate and CPU are medians of bursts with several in flight.
     """
 
     queued: int
     operation: str
     samples: int
     rate: float
+    cpu_ms: float
     p50_ms: float
     p99_ms: float
     longest_ms: float
 
 
 def operation_cost(
-    queued: int, operation: str, latencies_ms: Sequence[float], rates: Sequence[float]
+    queued: int,
+    operation: str,
+    latencies_ms: Sequence[float],
+    rates: Sequence[float],
+    cpu_ms: Sequence[float],
 ) -> OperationCost:
     """The figures of one operation."""
     return OperationCost(
@@ -31,6 +36,7 @@ def operation_cost(
         operation,
         len(latencies_ms),
         median(rates),
+        median(cpu_ms),
         quantile(latencies_ms, 0.5),
         quantile(latencies_ms, 0.99),
         max(latencies_ms, default=float("nan")),

@@ -42,6 +42,16 @@ def cpu_seconds(pid: int) -> float:
     return parse_cpu_ticks(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")) / _TICKS_PER_SECOND
 
 
+def main_thread_seconds(pid: int) -> float:
+    """CPU time that the main thread of a process has taken so far, in seconds to the microsecond.
+
+    Raises:
+        FileNotFoundError: there is no such process.
+    """
+    on_cpu_ns, *_rest = Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()
+    return int(on_cpu_ns) / 1_000_000_000
+
+
 def rss_kib(pid: int) -> int:
     """Resident memory of a process in KiB.
 

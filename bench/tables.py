@@ -79,10 +79,10 @@ def _cost_cells(summary: Summary) -> list[str]:
 
 def _operations(costs: list[OperationCost]) -> Table:
     table = Table()
-    for heading in ("queued", "operation", "timed", "a second", "p50 ms", "p99 ms", "longest ms"):
+    for heading in ("queued", "operation", "timed", "a second", "CPU ms", "p50 ms", "p99 ms", "longest ms"):
         table.add_column(heading, justify="left" if heading == "operation" else "right")
     for cost, following in zip(costs, [*costs[1:], None], strict=True):
-        figures = (cost.rate, cost.p50_ms, cost.p99_ms, cost.longest_ms)
+        figures = (cost.rate, cost.cpu_ms, cost.p50_ms, cost.p99_ms, cost.longest_ms)
         table.add_row(
             f"{cost.queued:,}",
             escape(cost.operation),

@@ -19,10 +19,12 @@ class Samples:
     Attributes:
         latencies_ms: by round, one at a time.
         rates: by round, operations a second with several in flight.
+        cpu_ms: by round, CPU an operation of the store's thread meanwhile.
     """
 
     latencies_ms: list[list[float]] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -40,10 +42,18 @@ class Alternation:
             [median(latencies) for latencies in self.of(queued, operation).latencies_ms]
             for queued in (above, below)
         )
-        ratios = paired_ratios(tops, bottoms)
-        if not ratios:
-            return None
-        return Ratio(quantile(ratios, 0.5), min(ratios), max(ratios), len(ratios))
+        return _ratio(tops, bottoms)
+
+    def cpu_ratio(self, operation: Operation, above: int, below: int) -> Ratio | None:
+        """The same of CPU an operation, which other processes on the machine change less."""
+        return _ratio(self.of(above, operation).cpu_ms, self.of(below, operation).cpu_ms)
+
+
+def _ratio(tops: Sequence[float], bottoms: Sequence[float]) -> Ratio | None:
+    ratios = paired_ratios(tops, bottoms)
+    if not ratios:
+        return None
+    return Ratio(quantile(ratios, 0.5), min(ratios), max(ratios), len(ratios))
 
 
 async def alternate(
@@ -62,8 +72,9 @@ async def alternate(
             await _one_at_a_time(found, populations, operation, lanes, random)
         for operation in Operation:
             for population in random.sample(populations, len(populations)):
-                rate = await population.steps(operation, lanes, in_flight)
-                found.of(population.queued, operation).rates.append(rate)
+                samples, before = found.of(population.queued, operation), population.cpu_seconds()
+                samples.rates.append(await population.steps(operation, lanes, in_flight))
+                samples.cpu_ms.append((population.cpu_seconds() - before) * 1000 / len(lanes))
     return found
 
 

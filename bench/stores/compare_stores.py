@@ -53,7 +53,7 @@ async def _measure(
         progress(f"{store_plan.title}: queueing {queued:,} jobs")
         store = await opened.enter_async_context(store_plan.open())
         before = rss_kib(store.process_id)
-        population = Population(store.store, queued)
+        population = Population(store, queued)
         await population.fill()
         populations.append(population)
         if queued == wanted[-1]:
@@ -77,7 +77,9 @@ def _tabulate(section: Section, found: Alternation, wanted: Sequence[int]) -> No
         for operation in Operation:
             samples = found.of(queued, operation)
             latencies = [latency for timed in samples.latencies_ms for latency in timed]
-            section.operations.append(operation_cost(queued, operation, latencies, samples.rates))
+            section.operations.append(
+                operation_cost(queued, operation, latencies, samples.rates, samples.cpu_ms)
+            )
 
 
 def _compare(section: Section, found: Alternation, wanted: Sequence[int]) -> None:
@@ -85,8 +87,11 @@ def _compare(section: Section, found: Alternation, wanted: Sequence[int]) -> Non
     pairs = [(Operation.CLAIM, queued) for queued in wanted[1:-1]]
     pairs += [(operation, many) for operation in Operation if many > few]
     for operation, queued in pairs:
-        ratio = found.ratio(operation, queued, few)
-        if ratio is not None:
-            name = f"{operation} with {queued:,} queued / with {few:,}"
-            most = GROWTH if operation in _BOUNDED else None
-            section.comparisons.append(Comparison(name, ratio, most=most))
+        most = GROWTH if operation in _BOUNDED else None
+        for what, ratio in (
+            ("latency", found.ratio(operation, queued, few)),
+            ("CPU", found.cpu_ratio(operation, queued, few)),
+        ):
+            if ratio is not None:
+                name = f"{operation} with {queued:,} queued / with {few:,}: {what}"
+                section.comparisons.append(Comparison(name, ratio, most=most))

@@ -4,11 +4,13 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from tempfile import TemporaryDirectory
-from time import time
+from time import thread_time, time
 from uuid import uuid4
 
 from bench.placement import on_server_core
+from bench.process_stats import main_thread_seconds
 from bench.stores.valkey_server import ValkeyServer, valkey_program
 from bench.variant import VariantUnavailableError
 from relay_service.store.base import RoutingStore, StoreUnavailable
@@ -19,10 +21,15 @@ _CONNECT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class OpenedStore:
-    """A store, and the process that keeps what is in it."""
+    """A store, and the process that keeps what is in it.
+
+    Attributes:
+        cpu_seconds: what the thread that carries out the operations has taken so far.
+    """
 
     store: RoutingStore
     process_id: int
+    cpu_seconds: Callable[[], float]
 
 
 OpenStore = Callable[[], AbstractAsyncContextManager[OpenedStore]]
@@ -32,7 +39,7 @@ OpenStore = Callable[[], AbstractAsyncContextManager[OpenedStore]]
 async def memory() -> AsyncIterator[OpenedStore]:
     """In the memory of this very process."""
     store = MemoryRoutingStore(lambda: int(time() * 1000), lambda: str(uuid4()))
-    yield OpenedStore(store, os.getpid())
+    yield OpenedStore(store, os.getpid(), thread_time)
     await store.close()
 
 
@@ -47,7 +54,7 @@ async def valkey() -> AsyncIterator[OpenedStore]:
     try:
         await server.start()
         async with _connected(server.url) as store:
-            yield OpenedStore(store, server.process_id)
+            yield _on_server(store, server.process_id)
     finally:
         await server.stop()
 
@@ -72,9 +79,13 @@ async def embedded_valkey() -> AsyncIterator[OpenedStore]:
         try:
             async with _connected(server.url) as store:
                 assert server.process_id is not None
-                yield OpenedStore(store, server.process_id)
+                yield _on_server(store, server.process_id)
         finally:
             await server.close()
+
+
+def _on_server(store: RoutingStore, process_id: int) -> OpenedStore:
+    return OpenedStore(store, process_id, partial(main_thread_seconds, process_id))
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from itertools import count
 from time import perf_counter
 from uuid import uuid4
 
+from bench.stores.opened import OpenedStore
 from bench.variant import VariantFailedError
 from relay_service.core.identity import PublicIdentity
 from relay_service.core.model import (
@@ -21,7 +22,7 @@ from relay_service.core.model import (
     SizeClass,
     VerdictState,
 )
-from relay_service.store.base import ClaimRequest, Completed, Enqueued, RoutingStore, TooLate
+from relay_service.store.base import ClaimRequest, Completed, Enqueued, TooLate
 
 SITES = 16
 OWNERS = 8
@@ -97,9 +98,10 @@ class Population:
     as many jobs are queued as before the first.
     """
 
-    def __init__(self, store: RoutingStore, queued: int) -> None:
+    def __init__(self, opened: OpenedStore, queued: int) -> None:
         self.queued = queued
-        self._store = store
+        self.cpu_seconds = opened.cpu_seconds
+        self._store = opened.store
         self._lanes = [_Lane(number) for number in range(ROUTES)]
         self._steps: Mapping[Operation, Callable[[_Lane], Awaitable[bool]]] = {
             Operation.ENQUEUE: self._enqueue,
@@ -111,7 +113,7 @@ class Population:
             Operation.ACKNOWLEDGE: self._acknowledge,
         }
         # A relay listens to its store, and a store that has a listener does more.
-        store.listen(lambda _change: None)
+        self._store.listen(lambda _change: None)
 
     async def fill(self) -> None:
         """Queues the jobs.

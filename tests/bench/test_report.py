@@ -106,7 +106,7 @@ def test_a_section_of_latencies_alone_shows_no_costs() -> None:
 
 def test_costs_of_operations_are_printed_and_written() -> None:
     section = Section("Store: memory", "operation")
-    section.operations = [operation_cost(1_000, "claim", [1.0, 2.0, 9.0], [400.0, 600.0])]
+    section.operations = [operation_cost(1_000, "claim", [1.0, 2.0, 9.0], [400.0, 600.0], [0.25, 0.75])]
     section.comparisons = [Comparison("claim with 10,000 / with 1,000", Ratio(1.25, 1.0, 1.5, 3), most=2.0)]
     console = Console(file=io.StringIO(), width=120)
     print_report(Report("Bench", {}, [section]), console)
@@ -120,6 +120,7 @@ def test_costs_of_operations_are_printed_and_written() -> None:
             "operation": "claim",
             "samples": 3,
             "rate": 500.0,
+            "cpu_ms": 0.5,
             "p50_ms": 2.0,
             "p99_ms": pytest.approx(8.86),
             "longest_ms": 9.0,

@@ -42,7 +42,7 @@ async def test_as_many_jobs_are_queued_after_the_rounds_as_before(
     if open_store is not opened.memory:
         require_valkey()
     async with open_store() as few, open_store() as many:
-        populations = [Population(few.store, 130), Population(many.store, 300)]
+        populations = [Population(few, 130), Population(many, 300)]
         for population in populations:
             await population.fill()
         found = await alternate(
@@ -56,12 +56,13 @@ async def test_as_many_jobs_are_queued_after_the_rounds_as_before(
             samples = found.of(queued, operation)
             assert [len(timed) for timed in samples.latencies_ms] == [64, 64]
             assert min(samples.rates) > 0
-            assert len(samples.rates) == 2
+            assert len(samples.rates) == len(samples.cpu_ms) == 2
+            assert sum(samples.cpu_ms) > 0
 
 
 async def test_an_operation_that_does_not_happen_ends_the_run() -> None:
     async with opened.memory() as store:
-        population = Population(store.store, 0)
+        population = Population(store, 0)
         with pytest.raises(VariantFailedError, match="claim did not happen with 0 jobs queued"):
             await population.step(Operation.CLAIM, 0)
 
@@ -74,6 +75,11 @@ def test_growth_is_the_median_of_ratios_within_a_round() -> None:
     assert ratio is not None
     assert (ratio.median, ratio.low, ratio.high, ratio.pairs) == (1.5, 1.0, 2.0, 3)
     assert found.ratio(Operation.SEAL, 10_000, 1_000) is None
+    found.of(1_000, Operation.CLAIM).cpu_ms = [0.5, 0.25, 0.5]
+    found.of(10_000, Operation.CLAIM).cpu_ms = [0.5, 0.5, 0.5]
+    cpu = found.cpu_ratio(Operation.CLAIM, 10_000, 1_000)
+    assert cpu is not None
+    assert (cpu.median, cpu.high) == (1.0, 2.0)
 
 
 @asynccontextmanager
@@ -102,9 +108,10 @@ async def test_a_store_that_is_not_there_is_said_so_and_the_others_go_on(
         (queued, operation) for queued in (100, 200) for operation in OPERATIONS
     ]
     bounded = {comparison.name: comparison.most for comparison in memory.comparisons}
-    assert len(bounded) == 7
-    assert bounded["claim with 200 queued / with 100"] == 2.0
-    assert bounded["seal with 200 queued / with 100"] is None
+    assert len(bounded) == 14
+    assert bounded["claim with 200 queued / with 100: latency"] == 2.0
+    assert bounded["claim with 200 queued / with 100: CPU"] == 2.0
+    assert bounded["seal with 200 queued / with 100: latency"] is None
     assert [holding.name for holding in memory.holdings] == ["memory for each of 200 queued jobs"]
 
 
