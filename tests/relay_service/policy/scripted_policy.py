@@ -109,6 +109,12 @@ class PolicyRelay:
 
     relay: RelayUnderTest
     policy: ScriptedPolicy
+    client: PolicyClient
+
+    async def start_policy(self) -> None:
+        """Serves the policy again; returns when the relay is connected to it."""
+        await self.policy.start()
+        assert await self.client.reconnect(15)
 
 
 @asynccontextmanager
@@ -118,7 +124,7 @@ async def policy_relay(**options: Any) -> AsyncIterator[PolicyRelay]:
     client = PolicyClient(policy.address)
     try:
         async with serving(policy=client, **options) as relay:
-            yield PolicyRelay(relay, policy)
+            yield PolicyRelay(relay, policy, client)
     finally:
         policy.gate.set()
         await client.close()

@@ -183,7 +183,7 @@ async def test_a_policy_that_is_away_returns_the_job(asked: PolicyRelay) -> None
         return job is not None and [runner for runner, _ in job.retry_after_ms] == ["runner-1"]
 
     await eventually(returned)
-    await asked.policy.start()
+    await asked.start_policy()
     other = await relay.daemon("runner-2").connect()
     assert (await other.next("granted")).stub.id == "job-1"
     await stream.settle()
@@ -198,7 +198,7 @@ async def test_a_policy_that_is_killed_while_it_is_asked_returns_the_job(asked: 
     await asked.policy.asked()
     await asked.policy.stop()
     await relay.becomes("job-1", "queued")
-    await asked.policy.start()
+    await asked.start_policy()
     await relay.pass_time(29_000, alive=[stream])
     assert not stream.take("granted")
     await relay.pass_time(1_500, alive=[stream])
@@ -225,7 +225,7 @@ async def test_a_slow_policy_holds_nobody_else_up(asked: PolicyRelay) -> None:
 
     asked.policy.AuthorGrant = author  # type: ignore[method-assign]
     await asked.policy.stop()
-    await asked.policy.start()
+    await asked.start_policy()
     await relay.enqueue("slow", audience=job_pb2.AUDIENCE_PRIVATE)
     await relay.becomes("slow", "authorising")
     await relay.enqueue("quick", owner="bob", audience=job_pb2.AUDIENCE_PRIVATE)
