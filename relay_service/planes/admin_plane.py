@@ -154,7 +154,7 @@ class AdminPlane(admin_pb2_grpc.RelayAdminServiceServicer):
             uptime=convert.duration_of(int((self._clock.monotonic() - self._started) * 1000)),
             daemon_sessions=len(self._relay.daemons),
             site_sessions=len(self._relay.sites),
-            queued_jobs=states[JobState.QUEUED],
+            queued_jobs=states[JobState.QUEUED] + states[JobState.AUTHORISING],
             awaiting_jobs=states[JobState.AWAITING_PAYLOAD],
             running_jobs=states[JobState.READY] + states[JobState.RUNNING],
             done_jobs=states[JobState.DONE],

@@ -10,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from relay_service.core.projection import Consent, ProjectedDevice
-from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_plane_pb2
+from sealwork.relay.v1 import admin_pb2, daemon_plane_pb2, job_pb2, site_plane_pb2
 from sealwork.session.v1 import session_pb2
 from tests.harness.waiting import eventually
 from tests.relay_service.planes.scene import claim
@@ -76,6 +76,17 @@ async def test_nobody_hears_of_a_grant_while_the_policy_is_asked(asked: PolicyRe
     granted = await device.next("granted")
     notice = await site.next("notice")
     assert notice.please_seal.lease_id == granted.lease.id
+
+
+async def test_it_counts_as_queued_for_the_operator_too(asked: PolicyRelay) -> None:
+    asked.policy.gate.clear()
+    await asked.relay.enqueue("job-1")
+    await asked.relay.daemon().connect()
+    await asked.policy.asked()
+    answer = await asked.relay.operator().call("GetStats", admin_pb2.GetStatsRequest())
+    assert (answer.stats.queued_jobs, answer.stats.awaiting_jobs) == (1, 0)
+    jobs = await asked.relay.operator().call("ListJobs", admin_pb2.ListJobsRequest())
+    assert [job.state for job in jobs.jobs] == [job_pb2.JOB_STATE_QUEUED]
 
 
 async def test_the_policy_takes_nothing_of_the_sites_time(asked: PolicyRelay) -> None:
