@@ -1,6 +1,6 @@
 """Devices: whose they are, and which are cut off."""
 
-import datetime as dt
+import time
 from typing import Any
 
 import click
@@ -35,16 +35,16 @@ def list_devices(as_json: bool, **options: Any) -> None:  # noqa: FBT001 - click
     if as_json:
         show_json(map(_fields, found))
         return
+    now_ms = time.time_ns() // 1_000_000
     show_table(
-        ("device", "owner", "key", "state", "version", "last seen", "jobs"),
+        ("device", "owner", "key", "state", "last seen", "jobs"),
         [
             (
                 each.runner_id,
                 each.owner,
                 each.key_id,
                 _state(each),
-                each.client_version,
-                _time(each.last_seen_at_ms),
+                _since(each.last_seen_at_ms, now_ms),
                 str(each.leases),
             )
             for each in found
@@ -80,10 +80,11 @@ def _state(device: DeviceStatus) -> str:
     return "connected" if device.connected else "approved"
 
 
-def _time(at_ms: int | None) -> str:
+def _since(at_ms: int | None, now_ms: int) -> str:
     if at_ms is None:
         return ""
-    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    seconds = max(0, now_ms - at_ms) // 1000
+    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"
 
 
 def _fields(device: DeviceStatus) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -98,9 +99,11 @@ def change(options: dict[str, Any], work: Callable[[Operator], Awaitable[Changed
 
 def show_table(headers: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
     """Print a table, or a line when it has no rows."""
-    table = Table(*headers)
+    table = Table(*headers, box=SIMPLE_HEAD, pad_edge=False)
     for column in table.columns:
         column.overflow = "fold"
+        # People compare it with what they see elsewhere.
+        column.no_wrap = column.header == "key"
     for row in rows:
         # Ids may hold square brackets, which rich reads as markup.
         table.add_row(*(escape(cell) for cell in row))
