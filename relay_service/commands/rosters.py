@@ -35,8 +35,16 @@ def rosters() -> None:
 )
 @operator_options
 def add(roster_id: str, owner: str, members: tuple[str, ...], **options: Any) -> None:
-    """Add people to the roster ROSTER_ID, which is made if there is none."""
+    """Add people to the roster ROSTER_ID, which is made if there is none.
+
+    Whoever owns a device can read the prompts and answers of all work that it does: tell the members so
+    before you add them.
+    """
     change(options, lambda operator: operator.add_roster_members(roster_id, owner, members))
+    people = ", ".join(members)
+    click.echo(
+        f"{owner} can read the prompts and answers of what {owner}'s devices do for {people}", err=True
+    )
 
 
 @rosters.command(epilog=STATUS)

@@ -167,7 +167,10 @@ async def test_an_operator_decides_and_sees_what_is_decided(relay: Operated) -> 
     assert await relay.rows("consents", "list") == [{"owner": "alice", "siteId": "demo", "state": "revoked"}]
 
     team = ("team", "--owner", "alice")
-    await relay("rosters", "add", *team, "--member", "bob", "--member", "carol")
+    shared = await relay("rosters", "add", *team, "--member", "bob", "--member", "carol")
+    assert shared.stderr == (
+        "alice can read the prompts and answers of what alice's devices do for bob, carol"
+    )
     await relay("rosters", "remove", *team, "--member", "bob")
     assert await relay.rows("rosters", "list") == [{"id": "team", "owner": "alice", "members": ["carol"]}]
     assert (await relay("rosters", "remove", *team)).stdout.endswith("roster team of alice removed")
