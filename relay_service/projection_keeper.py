@@ -10,7 +10,6 @@ import structlog
 
 from relay_service import projection_edits as edits
 from relay_service import projection_writing as writing
-from relay_service.atomic_file import create_file
 from relay_service.core.identity import PublicIdentity
 from relay_service.core.projection import Projection
 from relay_service.projection import FileProjection, ProjectionSource, is_news, same_decisions
@@ -19,6 +18,7 @@ from relay_service.projection_differences import differences
 from relay_service.projection_edits import Edit
 from relay_service.projection_exchange import ProjectionExchange
 from relay_service.projection_file import ProjectionError, format_projection, parse_projection
+from service_common.atomic_file import create_file
 from service_common.errors import ServiceError
 
 _log: Final = structlog.get_logger(__name__)

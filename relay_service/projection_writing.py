@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from relay_service.atomic_file import locked_folder, replacement
 from relay_service.projection import FileProjection, read_with_digest
 from relay_service.projection_audit import AuditEntry
+from service_common.atomic_file import locked_folder, replacement
 
 
 class FileEditedError(Exception):

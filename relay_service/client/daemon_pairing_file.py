@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from relay_service.atomic_file import create_file, replace_file
 from relay_service.client.config_table import ConfigError, ConfigTable
 from relay_service.client.daemon_pairing import PairedDevice
 from relay_service.core.identity import encode_base64url
+from service_common.atomic_file import create_file, replace_file
 
 VERSION: Final = 1
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from relay_service.atomic_file import create_file, replace_file
+from service_common.atomic_file import create_file, replace_file
 
 Entry: TypeAlias = Mapping[str, Any]
 

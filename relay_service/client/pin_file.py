@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from relay_service.atomic_file import create_file, replace_file
 from relay_service.core.identity import PublicIdentity, verify_binding
+from service_common.atomic_file import create_file, replace_file
 
 PINS_NAME: Final = "pins.json"
 """Name of the file within the folder that a device keeps things in."""

@@ -8,10 +8,10 @@ from typing import Final
 
 import click
 
-from relay_service.atomic_file import create_file
 from relay_service.client.keys import Keys
 from relay_service.core.projection import Projection
 from relay_service.projection_file import format_projection
+from service_common.atomic_file import create_file
 
 _STATUS: Final = """\b
 Exit status:

@@ -8,7 +8,6 @@ from typing import NoReturn
 import click
 
 from relay_service import projection_edits as edits
-from relay_service.atomic_file import create_file, locked_folder, replace_file
 from relay_service.commands.identity_file import read_identity_file
 from relay_service.core.projection import Projection
 from relay_service.projection_file import (
@@ -17,6 +16,7 @@ from relay_service.projection_file import (
     load_projection,
     parse_projection,
 )
+from service_common.atomic_file import create_file, locked_folder, replace_file
 
 _STATUS = """\b
 Exit status:

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
-from relay_service.commands.durations import Duration, show_duration
 from relay_service.config import RelaySettings, flag_of, variable_of
+from service_common.durations import Duration, show_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 import click
 
 from relay_service.client.succession import SuccessionLink
-from relay_service.commands.durations import Duration
 from relay_service.commands.identity_file import read_identity_file
 from relay_service.commands.operator_calls import (
     STATUS,
@@ -21,6 +20,7 @@ from relay_service.commands.operator_calls import (
     show_table,
 )
 from relay_service.core.identity import PublicIdentity, decode_base64url, key_id, verify_binding
+from service_common.durations import Duration
 
 _MAXIMUM_BYTES: Final = 65_536
 

@@ -7,9 +7,9 @@ import click
 import pytest
 
 from relay_service.cli import relay_service
-from relay_service.commands.durations import Duration, show_duration
 from relay_service.config import RelaySettings, flag_of, variable_of
 from relay_service.projection_file import load_projection
+from service_common.durations import Duration, show_duration
 from service_common.errors import SettingsError
 from tests.relay_service.command_runs import Run, run_command
 

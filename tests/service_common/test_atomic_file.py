@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relay_service.atomic_file import create_file, locked_folder, replace_file, replacement
+from service_common.atomic_file import create_file, locked_folder, replace_file, replacement
 
 
 @pytest.fixture
