@@ -11,6 +11,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from relay_service.client.errors import RelayError
+from relay_service.client.signing_keys import BAD_SIGNATURE, SigningKeys
 from sealwork.relay.v1 import daemon_plane_pb2 as daemon_plane
 from sealwork.relay.v1 import site_plane_pb2 as site_plane
 from service_common.clocks import Clock
@@ -73,12 +74,16 @@ GET_SITES = Method(_DAEMON + "GetSites", daemon_plane.GetSitesRequest, daemon_pl
 
 
 class RequestSigner:
-    """Signs the requests of one caller, each with a fresh nonce."""
+    """Signs the requests of one caller, each with a fresh nonce.
+
+    Attributes:
+        keys: The keys of the caller, and which of them is in use.
+    """
 
     def __init__(
         self,
         caller: str,
-        signer: Signer,
+        signer: Signer | SigningKeys,
         clock: Clock,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -87,8 +92,8 @@ class RequestSigner:
         Raises:
             ValueError: The caller's id cannot travel as metadata: it is not printable ASCII.
         """
+        self.keys = signer if isinstance(signer, SigningKeys) else SigningKeys([signer])
         self._caller = caller
-        self._signer = signer
         self._clock = clock
         self._random_bytes = random_bytes
         self.metadata(GET_JOB, b"")
@@ -96,7 +101,7 @@ class RequestSigner:
     def metadata(self, method: Method[Any, Any], body: bytes) -> tuple[tuple[str, str], ...]:
         """Return the metadata that proves who sends exactly these bytes to this method."""
         return request_metadata(
-            self._signer, self._caller, method.path, body, self._clock.now_ms(), self._random_bytes
+            self.keys.current, self._caller, method.path, body, self._clock.now_ms(), self._random_bytes
         )
 
 
@@ -150,13 +155,20 @@ class Calls:
         """
         body = request.SerializeToString()
         attempt = 1
+        keys = self._signer.keys
         while True:
+            used = keys.position
             try:
-                return await self._once(method, body, timeout)
+                answer = await self._once(method, body, timeout)
             except RelayError as error:
+                if error.reason == BAD_SIGNATURE and keys.refused(used):
+                    continue
                 if attempt >= attempts or not may_help_again(error):
                     raise
                 await self._clock.sleep(pause_before(attempt, error, self._random))
+            else:
+                keys.accepted(used)
+                return answer
             attempt += 1
 
     async def close(self) -> None:

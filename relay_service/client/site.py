@@ -21,6 +21,7 @@ from relay_service.client.dual_calls import DualCalls
 from relay_service.client.errors import RelayError, SiteClosedError
 from relay_service.client.keys import Keys
 from relay_service.client.payloads import Payload
+from relay_service.client.signing_keys import BAD_SIGNATURE, CurrentSigner, SigningKeys
 from relay_service.client.site_catch_up import CatchUp
 from relay_service.client.site_envelopes import JobResult, SiteEnvelopes, Trust
 from relay_service.client.site_inbox import InboxReader
@@ -33,7 +34,7 @@ from relay_service.core.model import Audience
 from sealwork.relay.v1 import job_pb2, site_plane_pb2
 from service_common.clocks import Clock, SystemClock
 from service_common.deadlines import within
-from service_common.session_client import SessionClient
+from service_common.session_client import FINAL_REASONS, SessionClient
 
 __all__ = ["JobHandle", "JobResult", "Site"]
 
@@ -78,8 +79,9 @@ class Site:
             address: The relay, `host:port` or `unix:PATH`; a `Connection` for TLS.
             site_id: This site's id at the relay.
             keys: Its keys. The relay's projection has to name their key id.
-            earlier_keys: Keys from before a rotation. Jobs that were published under them are still sealed
-                by them, and results that are sealed to them are opened.
+            earlier_keys: Keys from before a rotation. They are used while the relay does not take the present
+                ones; jobs that were published under them are sealed by them, and results that are sealed to
+                them are opened.
             trust: Tells whether to seal to a device, given its identity and runner id. Without it, every
                 one is trusted that the relay names.
             on_orphan: Told of notices about jobs that this process did not enqueue. They stay unsettled, and
@@ -96,22 +98,34 @@ class Site:
         connection = Connection(address) if isinstance(address, str) else address
         self._clock = clock or SystemClock()
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
-        self._keys = keys
         self._earlier_key_ids = frozenset(each.key_id for each in earlier_keys)
         self._acknowledge = acknowledge
         self._connect_timeout = connect_timeout
         self._jobs = JobTable()
-        signer = RequestSigner(site_id, keys.signer, self._clock)
+        self._all_keys = (keys, *earlier_keys)
+        self._signing = SigningKeys([each.signer for each in self._all_keys])
+        self._hello_position: int | None = None
+        signer = RequestSigner(site_id, self._signing, self._clock)
         self._unary = Calls(connection.calls_channel, signer, clock=self._clock, random=self._random)
-        handler = SiteSession(site_id, uuid.uuid4().hex, self._notice, self._gap, self._fail_all, self._clock)
+        handler = SiteSession(
+            site_id,
+            uuid.uuid4().hex,
+            self._notice,
+            self._gap,
+            self._fail_all,
+            self._clock,
+            on_hello=self._choose_key,
+        )
         self._session = SessionClient(
             SITE_SESSION,
             handler,
             connection.session_channel,
             caller=site_id,
-            signer=keys.signer,
+            signer=CurrentSigner(self._signing),
             clock=self._clock,
             random=self._random,
+            # With more keys than one a refusal of one of them is no last word.
+            final_reasons=FINAL_REASONS - {BAD_SIGNATURE} if earlier_keys else FINAL_REASONS,
         )
         self._calls = DualCalls(self._unary, lambda: self._session.stream)
         self._settlement = Settlement(self._calls)
@@ -192,7 +206,7 @@ class Site:
             deadline_at_ms=self._clock.now_ms() + deadline_ms,
         )
         known = self._jobs.get(stub.id)
-        return self._handle_of(known or await self._publish(SiteJob(stub, plaintext)))
+        return self._handle_of(known or await self._publish_as_signed(SiteJob(stub, plaintext)))
 
     async def cancel(self, job_id: str) -> bool:
         """Withdraw a job of this site, of whichever process.
@@ -244,6 +258,13 @@ class Site:
             for job in self._jobs:
                 job.fail(SiteClosedError(job.stub.id))
 
+    def _choose_key(self) -> None:
+        """Before each stream: not by the key that the relay has just refused."""
+        failure, used = self._session.failure, self._hello_position
+        if failure is not None and failure.reason == BAD_SIGNATURE and used is not None:
+            self._signing.refused(used)
+        self._hello_position = self._signing.position
+
     # -- jobs ---------------------------------------------------------------------------
 
     def _handle_of(self, job: SiteJob) -> JobHandle:
@@ -251,15 +272,30 @@ class Site:
 
     async def _key_id_for(self, job_id: str | None) -> str:
         """A job that was published before a rotation keeps the key that its stub names."""
+        key_id = self._signing_key_id
         if job_id is None or not self._earlier_key_ids:
-            return self._keys.key_id
+            return key_id
         try:
             job = await self._calls.call("get_job", GET_JOB, site_plane_pb2.GetJobRequest(job_id=job_id))
         except RelayError as error:
             if error.reason != "JOB_NOT_FOUND":
                 raise
-            return self._keys.key_id
-        return job.stub.site if job.stub.site in self._earlier_key_ids else self._keys.key_id
+            return key_id
+        return job.stub.site if job.stub.site in self._earlier_key_ids else key_id
+
+    @property
+    def _signing_key_id(self) -> str:
+        return self._all_keys[self._signing.position].key_id
+
+    async def _publish_as_signed(self, job: SiteJob) -> SiteJob:
+        try:
+            return await self._publish(job)
+        except RelayError as error:
+            # The relay took another key than the stub names: the site's keys change hands at this moment.
+            if error.reason != "STUB_SITE_MISMATCH" or job.stub.site == self._signing_key_id:
+                raise
+        job.stub.site = self._signing_key_id
+        return await self._publish(job)
 
     async def _publish(self, job: SiteJob) -> SiteJob:
         # Known before it is published: a device may claim it before the answer is here.

@@ -141,8 +141,8 @@ def rotate(keys: Path, new_keys: Path | None) -> None:
 
     Standard output is the old key's word for the new one, as JSON. Give it to whoever runs the relay, with
     what "relay-site identity --keys NEW" prints, for "relay-service sites rotate": once that is done, devices
-    follow. Then use the new file with --keys and the present one with --earlier-keys, until the old key has
-    had its time. Run again, it prints the same.
+    follow. Use the new file with --keys and the present one with --earlier-keys, from now on and until the
+    old key has had its time. Run again, it prints the same.
     """
     old_file = keys.expanduser()
     new_file = (new_keys or keys.with_name(f"next-{keys.name}")).expanduser()

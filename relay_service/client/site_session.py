@@ -39,6 +39,8 @@ class SiteSession:
         on_gap: Callable[[], None],
         on_refused: Callable[[RelayError], None],
         clock: Clock,
+        *,
+        on_hello: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare.
 
@@ -49,7 +51,9 @@ class SiteSession:
             on_gap: Something may have been missed: a stream was lost before, or notices were dropped.
             on_refused: There will be no stream any more.
             clock: Compared with the relay's.
+            on_hello: Told before every hello.
         """
+        self._on_hello = on_hello
         self._time = RelayTime(clock)
         self._update = UpdateOffer()
         self._site_id = site_id
@@ -64,6 +68,7 @@ class SiteSession:
         self._had_gap = False
 
     def hello(self) -> Hello:
+        self._on_hello()
         hello = site_plane_pb2.SiteHello(
             site_id=self._site_id,
             process_id=self._process_id,

@@ -90,6 +90,37 @@ async def test_a_result_that_was_sealed_to_the_old_key_is_opened() -> None:
             assert (await new.read_result("j-1")).text == "late"
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_site_may_have_its_new_keys_before_the_relay_has(streams: bool) -> None:
+    async with real_relay() as relay, device(relay) as daemon:
+        early = Site(relay.address, site_id="shop", keys=NEW, earlier_keys=[OLD], streams=streams)
+        async with early as site_now:
+            assert await answer(site_now, "still the old key") == "echo: still the old key"
+            relay.source.replace(rotated())
+            await eventually(lambda: daemon._pins.get(NEW.key_id) == NEW.public)
+            assert await answer(site_now, "within the window") == "echo: within the window"
+            # The window is over at once.
+            relay.source.replace(rotated(window_ms=-1))
+            await eventually(lambda: daemon._pins.get(OLD.key_id) is None)
+            assert await answer(site_now, "the new key") == "echo: the new key"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_site_none_of_whose_keys_are_known_is_told(streams: bool) -> None:
+    stranger = Keys(b"\x0b" * 32, b"\x0c" * 32, 1)
+    async with real_relay() as relay:
+        with pytest.raises(RelayError, match="BAD_SIGNATURE"):
+            async with Site(
+                relay.address,
+                site_id="shop",
+                keys=stranger,
+                earlier_keys=[NEW],
+                streams=streams,
+                connect_timeout=1,
+            ) as nobody:
+                await nobody.enqueue(GeneratePayload("x"), owner="alice")
+
+
 async def test_an_old_key_that_has_had_its_time_is_refused_by_everybody() -> None:
     async with real_relay() as relay, device(relay, echo) as daemon:
         relay.source.replace(rotated(window_ms=-1))
