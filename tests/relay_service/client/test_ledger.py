@@ -4,6 +4,8 @@ import stat
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relay_service.client.grants import Grant
 from relay_service.client.ledger import Charge, Ledger, LedgerError
@@ -152,3 +154,18 @@ def test_what_is_forgotten_is_never_accepted_again() -> None:
     assert spent.is_spent("a", 1_000)
     assert spent.is_spent("never seen", 1_000)
     assert not spent.is_spent("never seen", 1_001)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 2_000)), max_size=60))
+def test_no_grant_is_used_twice_in_whatever_order_they_come(grants: list[tuple[int, int]]) -> None:
+    spent = SpentGrants(remembered_ms=300)
+    used: list[tuple[str, int]] = []
+    for number, at_ms in grants:
+        # The instant is signed with the id, so that it belongs to it.
+        name = f"{number} at {at_ms}"
+        if not spent.is_spent(name, at_ms):
+            assert (name, at_ms) not in used
+            spent.add(name, at_ms)
+            used.append((name, at_ms))
+
+    assert all(spent.is_spent(*each) for each in used)
