@@ -12,6 +12,7 @@ from service_common.call_failures import end_call, is_vanished_caller, may_be_ca
 from service_common.call_metrics import MethodMetrics
 from service_common.caller_identity import bind_caller
 from service_common.clocks import Clock
+from service_common.deadlines import within
 from service_common.errors import ServiceError
 from service_common.method_table import Admission, MethodRule
 from service_common.request_headers import require_protocol
@@ -21,6 +22,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 # Work whose caller will not wait for the answer is not begun.
 _LEAST_SECONDS: Final = 0.05
+_FIRST_MESSAGE_SECONDS: Final = 10.0
 
 
 class GuardedMethod:
@@ -51,6 +53,8 @@ class GuardedMethod:
                 return grpc.stream_stream_rpc_method_handler(
                     self._stream_stream, self._parse, inner.response_serializer
                 )
+            if self._rule.admission is Admission.SIGNED:
+                return grpc.stream_unary_rpc_method_handler(self._signed_stream_unary)
             return grpc.stream_unary_rpc_method_handler(self._stream_unary, self._parse)
         if inner.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
@@ -87,6 +91,30 @@ class GuardedMethod:
             await self._fail(error, context, started)
         self._end(context, started)
         return response
+
+    async def _signed_stream_unary(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        started = self._begin()
+        try:
+            first = await self._first_message(requests)
+            await self._admit(first, context)
+            messages = self._parsed(first, requests)
+            response = self._serialize(await self._behaviour(messages, context))
+        except BaseException as error:  # noqa: BLE001 - as above
+            await self._fail(error, context, started)
+        self._end(context, started)
+        return response
+
+    async def _first_message(self, requests: AsyncIterator[bytes]) -> bytes:
+        # Nobody is known before it came, so it has a limit of time that no caller chooses.
+        try:
+            return await within(self._clock, _FIRST_MESSAGE_SECONDS, _next_of(requests))
+        except TimeoutError:
+            raise _no_first_message() from None
+
+    async def _parsed(self, first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        yield self._parse(first)
+        async for message in rest:
+            yield self._parse(message)
 
     async def _stream_stream(self, requests: AsyncIterator[Any], context: Context) -> None:
         started = self._begin()
@@ -160,6 +188,22 @@ class GuardedMethod:
             raise
         finally:
             self._finish(code, started)
+
+
+async def _next_of(requests: AsyncIterator[bytes]) -> bytes:
+    try:
+        return await anext(requests)
+    except StopAsyncIteration:
+        # A coroutine may not raise that itself.
+        raise _no_first_message() from None
+
+
+def _no_first_message() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "PROTOCOL_VIOLATION",
+        "the stream needs a first message, which its caller signs",
+    )
 
 
 def _code(context: Context, default: grpc.StatusCode) -> grpc.StatusCode:

@@ -87,12 +87,15 @@ class MethodTable:
         unauthenticated: Full method names, leading slash included, that anyone may call.
         challenged: Full names of methods with a stream of requests that authenticate their caller on the
             stream, by challenge.
+        uploads: Full names of methods with a stream of requests and one answer, whose caller signs the first
+            message of the stream.
         default_domain: Error domain of services without a policy, such as health.
     """
 
     services: Mapping[str, ServicePolicy]
     unauthenticated: frozenset[str]
     challenged: frozenset[str] = field(default=frozenset())
+    uploads: frozenset[str] = field(default=frozenset())
     default_domain: str = "sealwork.dev"
 
     def rule_for(self, method: str, *, request_streaming: bool) -> MethodRule:
@@ -100,14 +103,15 @@ class MethodTable:
 
         Args:
             method: Full method name with its leading slash.
-            request_streaming: Whether the caller sends a stream, which has no one body to sign.
+            request_streaming: Whether the caller sends a stream, which has no one body to sign. Of an upload
+                the first message is signed.
         """
         policy = self.services.get(method[1:].rpartition("/")[0])
         domain = policy.domain if policy else self.default_domain
         versioned = policy is not None and not request_streaming
         if method in self.unauthenticated:
             return MethodRule(Admission.OPEN, domain, None, versioned)
-        if request_streaming:
+        if request_streaming and method not in self.uploads:
             challenged = policy is not None and method in self.challenged
             admission = Admission.BY_CHALLENGE if challenged else Admission.DENIED
             return MethodRule(admission, domain, None, versioned)

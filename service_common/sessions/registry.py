@@ -1,7 +1,7 @@
 """Who is connected to this process; the newest stream of a holder wins."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -23,11 +23,22 @@ class SessionRegistry(Generic[Session]):
     Args:
         most: streams that one holder may have. With one, a newer stream supersedes the
             older; with more, a further one is refused.
+        superseded: what the older stream is ended with.
+        conflict: what a holder is refused with whose processes keep replacing each other.
     """
 
-    def __init__(self, clock: Clock, *, most: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        most: int,
+        superseded: Callable[[], ServiceError] | None = None,
+        conflict: Callable[[], ServiceError] | None = None,
+    ) -> None:
         self._clock = clock
         self._most = most
+        self._superseded = superseded or _superseded
+        self._conflict = conflict or _conflict
         self._sessions: dict[str, dict[str, Session]] = {}
         self._processes: dict[str, str] = {}
         self._flaps: dict[str, deque[float]] = {}
@@ -73,7 +84,7 @@ class SessionRegistry(Generic[Session]):
         if present and self._processes.get(holder) != process_id:
             self._count_flap(holder)
         for older in tuple(present.values()):
-            older.end(EndReason.SUPERSEDED, superseded())
+            older.end(EndReason.SUPERSEDED, self._superseded())
             # Out at once: the older one's own clean-up comes later and must not find the newer.
             del present[older.session_id]
         self._processes[holder] = process_id
@@ -84,18 +95,22 @@ class SessionRegistry(Generic[Session]):
         while flaps and flaps[0] < now - _FLAP_WINDOW_SECONDS:
             flaps.popleft()
         if len(flaps) >= _FLAPS:
-            raise _conflict()
+            raise self._conflict()
         flaps.append(now)
 
 
 def superseded() -> ServiceError:
-    """A newer stream of the holder has taken over."""
+    """A newer stream of the device has taken over."""
     return ServiceError(
         grpc.StatusCode.ABORTED,
         "SESSION_SUPERSEDED",
         "a newer stream of this device has taken over; look for a second process with this identity",
         retry_after_ms=30_000,
     )
+
+
+# Under a name that the argument of the same name does not hide.
+_superseded = superseded
 
 
 def _conflict() -> ServiceError:

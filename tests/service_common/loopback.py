@@ -166,6 +166,7 @@ async def serving(
     *,
     opened: tuple[str, ...] | None = None,
     challenged: tuple[str, ...] = (),
+    uploads: tuple[str, ...] = (),
     clock: Clock | None = None,
     manual: bool = False,
     listed: bool = True,
@@ -181,6 +182,7 @@ async def serving(
         services={SERVICE: ServicePolicy("test.sealwork.dev", verifier)} if listed else {},
         unauthenticated=frozenset(method(name) for name in (handlers if opened is None else opened)),
         challenged=frozenset(method(name) for name in challenged),
+        uploads=frozenset(method(name) for name in uploads),
     )
     metrics = Metrics()
     server = build_server(CallInterceptor(table, CallMetrics(metrics), clock))
