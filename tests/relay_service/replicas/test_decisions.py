@@ -98,6 +98,7 @@ class Stage:
     first: Replica
     second: Replica
     operator: Operator
+    other: Operator
     number: int = field(default_factory=lambda: next(_NUMBERS))
 
     def name(self, what: str) -> str:
@@ -120,7 +121,17 @@ class Stage:
     async def add_device(self, what: str, owner: str) -> str:
         name = self.name(what)
         await self.operator.add_device(name, owner, keys_of(name).public)
+        await self.settled()
         return name
+
+    async def settled(self) -> None:
+        """Returns when the second relay has what was decided so far, for what a test begins with."""
+        revision = (await self.operator.projection()).revision
+
+        async def there() -> bool:
+            return (await self.other.projection()).revision >= revision
+
+        await eventually(there)
 
     async def connect(self, what: str = "device", limit: int = 5) -> RawStream:
         return await self.device(self.name(what)).connect(limit=limit)
@@ -162,8 +173,9 @@ async def relays(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
 
 @pytest.fixture
 async def stage(relays: tuple[Replica, Replica]) -> AsyncIterator[Stage]:
-    async with Operator(relays[0].address, keys=keys_of("operator")) as operator:
-        yield await Stage(*relays, operator).set()
+    first, second = (Operator(relay.address, keys=keys_of("operator")) for relay in relays)
+    async with first, second:
+        yield await Stage(*relays, first, second).set()
 
 
 async def test_a_device_that_is_revoked_is_ended_and_its_work_goes_to_another(stage: Stage) -> None:
@@ -204,6 +216,7 @@ async def test_a_consent_that_is_paused_keeps_the_pin_and_routes_nothing(stage: 
 
 async def test_a_consent_that_is_resumed_routes_what_has_waited(stage: Stage) -> None:
     await stage.operator.pause_consent(stage.name("alice"), stage.name("site"))
+    await stage.settled()
     stream = await stage.connect()
     await stage.enqueue("job")
     await stage.operator.resume_consent(stage.name("alice"), stage.name("site"))
@@ -332,17 +345,17 @@ async def test_a_relay_that_was_away_undoes_nothing_when_it_comes_back(stage: St
 
 async def test_decisions_at_two_relays_at_the_same_time_all_count(stage: Stage) -> None:
     people = [stage.name(f"person-{number}") for number in range(12)]
-    async with Operator(stage.second.address, keys=keys_of("operator")) as other:
-        await asyncio.gather(
-            *(
-                (other if number % 2 else stage.operator).grant_consent(person, stage.name("site"))
-                for number, person in enumerate(people)
-            )
+    operators = (stage.operator, stage.other)
+    await asyncio.gather(
+        *(
+            operators[number % 2].grant_consent(person, stage.name("site"))
+            for number, person in enumerate(people)
         )
-        for operator in (stage.operator, other):
+    )
+    for operator in operators:
 
-            async def all_there(operator: Operator = operator) -> bool:
-                projection = await operator.projection()
-                return all(projection.may_route(person, stage.name("site")) for person in people)
+        async def all_there(operator: Operator = operator) -> bool:
+            projection = await operator.projection()
+            return all(projection.may_route(person, stage.name("site")) for person in people)
 
-            await at_once(eventually(all_there))
+        await at_once(eventually(all_there))
