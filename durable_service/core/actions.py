@@ -136,9 +136,18 @@ def begin_dispatch(
 
 
 def confirm(
-    record: TaskRecord, holder: Holder, action_id: str, result_ref: str, now_ms: int
+    record: TaskRecord,
+    holder: Holder,
+    action_id: str,
+    result_ref: str,
+    now_ms: int,
+    *,
+    dispatch_id: str | None = None,
 ) -> Decision[Action]:
     """The effect has happened. It is written down in every state of the task, cancelled or not.
+
+    Args:
+        dispatch_id: of the dispatch that did it. A word on an earlier dispatch says nothing of a later one.
 
     Raises:
         DomainError: LEASE_LOST, ACTION_NOT_FOUND, RECOVERY_REQUIRED for an unknown action, ACTION_SETTLED,
@@ -149,13 +158,15 @@ def confirm(
     action = action_of(record, action_id)
     if action.state is ActionState.CONFIRMED and action.result_ref == result_ref:
         return unchanged(record, action)
-    _require_executing(action)
+    _require_executing(action, dispatch_id)
     step = Step(record, now_ms)
     data = {"resultRef": result_ref}
     return step.decision(step.move_action(action, ActionState.CONFIRMED, data, result_ref=result_ref))
 
 
-def mark_unknown(record: TaskRecord, holder: Holder, action_id: str, now_ms: int) -> Decision[Action]:
+def mark_unknown(
+    record: TaskRecord, holder: Holder, action_id: str, now_ms: int, *, dispatch_id: str | None = None
+) -> Decision[Action]:
     """The effect may or may not have happened; only evidence settles it from here on.
 
     Raises:
@@ -165,12 +176,14 @@ def mark_unknown(record: TaskRecord, holder: Holder, action_id: str, now_ms: int
     action = action_of(record, action_id)
     if action.state is ActionState.UNKNOWN:
         return unchanged(record, action)
-    _require_executing(action)
+    _require_executing(action, dispatch_id)
     step = Step(record, now_ms)
     return step.decision(step.move_action(action, ActionState.UNKNOWN, {"cause": "reported"}))
 
 
-def abort_dispatch(record: TaskRecord, holder: Holder, action_id: str, now_ms: int) -> Decision[Action]:
+def abort_dispatch(
+    record: TaskRecord, holder: Holder, action_id: str, now_ms: int, *, dispatch_id: str | None = None
+) -> Decision[Action]:
     """The holder knows that it never called the connector: the effect is given up and its id is spent.
 
     Raises:
@@ -181,7 +194,7 @@ def abort_dispatch(record: TaskRecord, holder: Holder, action_id: str, now_ms: i
     action = action_of(record, action_id)
     if action.state is ActionState.CANCELED and action.evidence_ref == BEFORE_DISPATCH_EVIDENCE:
         return unchanged(record, action)
-    _require_executing(action)
+    _require_executing(action, dispatch_id)
     step = Step(record, now_ms)
     aborted = step.move_action(
         action,
@@ -210,8 +223,14 @@ def settled(action: Action) -> DomainError:
     )
 
 
-def _require_executing(action: Action) -> None:
+def _require_executing(action: Action, dispatch_id: str | None) -> None:
     if action.state is ActionState.EXECUTING:
+        if dispatch_id not in {None, action.dispatch_id}:
+            raise DomainError(
+                Reason.ILLEGAL_TRANSITION,
+                "the action is executed by another dispatch",
+                {"state": action.state.value},
+            )
         return
     if action.state is ActionState.UNKNOWN:
         raise recovery_required([(action.id, action.state)])

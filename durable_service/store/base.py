@@ -154,10 +154,58 @@ class PendingApproval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalMark:
-    """The last approval of a page; they are listed oldest first."""
+    """The last approval of a page; those that expire first stand in front."""
 
-    created_at_ms: int
+    expires_at_ms: int
     approval_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownAction:
+    """An effect of which nobody knows whether it happened; since `action.updated_at_ms`."""
+
+    record: TaskRecord
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownMark:
+    """The last unknown action of a page; those that have waited longest stand in front."""
+
+    since_ms: int
+    task_id: str
+    action_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """Tasks in the order of their latest change; what a task was in between is skipped.
+
+    Attributes:
+        records: each with the position of its latest change.
+        latest: the position of the newest change of any tenant; 0 before the first.
+    """
+
+    records: tuple[tuple[int, TaskRecord], ...]
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in a tenant; the instants are None when nothing does.
+
+    Attributes:
+        unknown_actions: effects whose outcome nobody knows.
+        pending_approvals: those that can still be decided.
+    """
+
+    claimable: int
+    oldest_claimable_ms: int | None
+    live_leases: int
+    unknown_actions: int
+    oldest_unknown_ms: int | None
+    pending_approvals: int
+    oldest_pending_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +248,10 @@ class TaskStore(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What this store promises."""
+
+    @property
+    def incarnation(self) -> str:
+        """Names this content: another one after it was lost, the same one over restarts that kept it."""
 
     async def now_ms(self) -> int:
         """The store's clock, epoch ms. It never goes back, not over a restart either if it is durable."""
@@ -257,16 +309,39 @@ class TaskStore(Protocol):
     async def pending_approvals(
         self, tenant_id: str, actor_id: str | None, after: ApprovalMark | None, limit: int
     ) -> Sequence[PendingApproval]:
-        """Approvals that can be decided now, oldest first; those of one actor or of all."""
+        """Approvals that can be decided now, those that expire first in front; of one actor or of all."""
 
-    async def purge(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[Purged]:
-        """Removes tasks that ended before an instant, and keeps a tombstone of each."""
+    async def task_of_approval(self, tenant_id: str, approval_id: str) -> TaskRecord | None:
+        """The task that an approval is about, decided or not."""
+
+    async def unknown_actions(
+        self, tenant_id: str, after: UnknownMark | None, limit: int
+    ) -> Sequence[UnknownAction]:
+        """Effects whose outcome nobody knows, those that have waited longest in front."""
+
+    async def held(self, tenant_id: str, worker_id: str) -> Sequence[TaskRecord]:
+        """Tasks on which this worker has a live lease."""
+
+    async def changes(self, tenant_id: str, after: int, limit: int) -> ChangePage:
+        """Tasks that were changed after a position, renewals aside. A purged task is in no page.
+
+        Positions belong to one `incarnation` of the store and mean nothing in another.
+        """
+
+    async def purgeable(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[TaskKey]:
+        """Tasks that ended before an instant, those that ended first in front."""
+
+    async def purge(self, keys: Sequence[TaskKey], ended_before_ms: int) -> Sequence[Purged]:
+        """Removes those of these tasks that ended before an instant, and keeps a tombstone of each."""
 
     async def referenced(self, blob_keys: Sequence[str]) -> frozenset[str]:
         """Those of these keys that an artifact of a task refers to, expired or not."""
 
     async def counts(self) -> Sequence[StateCount]:
         """How many tasks there are, by tenant and state."""
+
+    async def backlog(self, tenant_id: str) -> Backlog:
+        """What waits in a tenant now."""
 
     async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         """True the first time this caller presents this nonce within the time."""

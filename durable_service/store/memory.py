@@ -1,8 +1,10 @@
 """Tasks in the memory of one process: for tests and for trying things out. A restart loses everything."""
 
 import heapq
+import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from durable_service.core.admission import Created, TaskCreation, create
 from durable_service.core.approvals import approvable
@@ -12,11 +14,14 @@ from durable_service.core.journal import check_cursor
 from durable_service.core.lapses import due_at_ms
 from durable_service.core.model import Holder, TaskEvent, TaskRecord, Tombstone
 from durable_service.core.retention import purgeable, tombstone
+from durable_service.core.states import ActionState
 from durable_service.core.step import Decision
 from durable_service.store.base import (
     Answer,
     ApprovalMark,
+    Backlog,
     Capabilities,
+    ChangePage,
     ClaimableQuery,
     EventDraft,
     EventPage,
@@ -29,6 +34,8 @@ from durable_service.store.base import (
     StoreLimits,
     TaskChange,
     TaskQuery,
+    UnknownAction,
+    UnknownMark,
 )
 from durable_service.store.clock import StoreClock
 from durable_service.store.filters import in_query, wanted_by
@@ -48,11 +55,19 @@ class MemoryTaskStore:
         self._due: dict[TaskKey, int] = {}
         self._tombstones: dict[TaskKey, Tombstone] = {}
         self._nonces: dict[tuple[str, str], int] = {}
+        # In the order of the latest change, which is the last in.
+        self._positions: dict[TaskKey, int] = {}
+        self._latest = 0
+        self._incarnation = secrets.token_hex(8)
         self._listeners = Listeners()
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(durable=False, durable_outbox=False)
+
+    @property
+    def incarnation(self) -> str:
+        return self._incarnation
 
     async def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -118,18 +133,53 @@ class MemoryTaskStore:
     async def pending_approvals(
         self, tenant_id: str, actor_id: str | None, after: ApprovalMark | None, limit: int
     ) -> Sequence[PendingApproval]:
-        mark = (-1, "") if after is None else (after.created_at_ms, after.approval_id)
-        found = (item for item in self._pending(tenant_id, actor_id) if _age(item) > mark)
-        return heapq.nsmallest(limit, found, key=_age)
+        mark = (-1, "") if after is None else (after.expires_at_ms, after.approval_id)
+        found = (item for item in self._pending(tenant_id, actor_id) if _urgency(item) > mark)
+        return heapq.nsmallest(limit, found, key=_urgency)
 
-    async def purge(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[Purged]:
-        old = [
+    async def task_of_approval(self, tenant_id: str, approval_id: str) -> TaskRecord | None:
+        of_tenant = (record for record in self._records.values() if record.key.tenant_id == tenant_id)
+        return next((record for record in of_tenant if approval_id in record.approvals), None)
+
+    async def unknown_actions(
+        self, tenant_id: str, after: UnknownMark | None, limit: int
+    ) -> Sequence[UnknownAction]:
+        mark = (-1, "", "") if after is None else (after.since_ms, after.task_id, after.action_id)
+        found = (item for item in self._unknown(tenant_id) if _since(item) > mark)
+        return heapq.nsmallest(limit, found, key=_since)
+
+    async def held(self, tenant_id: str, worker_id: str) -> Sequence[TaskRecord]:
+        now_ms = self._clock.now_ms()
+        return [
+            record
+            for record in self._records.values()
+            if record.key.tenant_id == tenant_id
+            and (lease := record.live_lease(now_ms)) is not None
+            and lease.worker_id == worker_id
+        ]
+
+    async def changes(self, tenant_id: str, after: int, limit: int) -> ChangePage:
+        newer = (
+            (position, self._records[key])
+            for key, position in self._positions.items()
+            if position > after and key.tenant_id == tenant_id
+        )
+        return ChangePage(tuple(islice(newer, limit)), self._latest)
+
+    async def purgeable(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[TaskKey]:
+        old = (
             record
             for record in self._records.values()
             if record.key.tenant_id == tenant_id and purgeable(record, ended_before_ms)
-        ]
+        )
+        return [record.key for record in heapq.nsmallest(limit, old, key=lambda item: item.updated_at_ms)]
+
+    async def purge(self, keys: Sequence[TaskKey], ended_before_ms: int) -> Sequence[Purged]:
+        known = (self._records.get(key) for key in keys)
         return [
-            self._bury(record) for record in heapq.nsmallest(limit, old, key=lambda item: item.updated_at_ms)
+            self._bury(record)
+            for record in known
+            if record is not None and purgeable(record, ended_before_ms)
         ]
 
     async def referenced(self, blob_keys: Sequence[str]) -> frozenset[str]:
@@ -140,6 +190,26 @@ class MemoryTaskStore:
     async def counts(self) -> Sequence[StateCount]:
         counter = Counter((record.key.tenant_id, record.state) for record in self._records.values())
         return [StateCount(tenant, state, count) for (tenant, state), count in sorted(counter.items())]
+
+    async def backlog(self, tenant_id: str) -> Backlog:
+        now_ms = self._clock.now_ms()
+        ready = [at for at, _ in self._matching(ClaimableQuery(tenant_id)) if at <= now_ms]
+        unknown = [item.action.updated_at_ms for item in self._unknown(tenant_id)]
+        pending = [item.approval.created_at_ms for item in self._pending(tenant_id, None)]
+        leased = sum(
+            record.live_lease(now_ms) is not None
+            for record in self._records.values()
+            if record.key.tenant_id == tenant_id
+        )
+        return Backlog(
+            len(ready),
+            min(ready, default=None),
+            leased,
+            len(unknown),
+            min(unknown, default=None),
+            len(pending),
+            min(pending, default=None),
+        )
 
     async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         now_ms = self._clock.now_ms()
@@ -168,6 +238,10 @@ class MemoryTaskStore:
         journal.extend(decision.events)
         self._records[record.key] = record
         self._index(record)
+        if before is None or before.revision != record.revision:
+            self._latest += 1
+            self._positions.pop(record.key, None)
+            self._positions[record.key] = self._latest
         self._listeners.tell([TaskChange(before, record, decision.events)])
 
     def _index(self, record: TaskRecord) -> None:
@@ -194,10 +268,18 @@ class MemoryTaskStore:
                 if actor_id in {None, approval.actor_id}:
                     yield PendingApproval(record.key, approval, record.actions[approval.action_id])
 
+    def _unknown(self, tenant_id: str) -> Iterable[UnknownAction]:
+        for record in self._records.values():
+            if record.key.tenant_id == tenant_id:
+                for action in record.actions.values():
+                    if action.state is ActionState.UNKNOWN:
+                        yield UnknownAction(record, action)
+
     def _bury(self, record: TaskRecord) -> Purged:
         key = record.key
         self._tombstones[key] = tombstone(record, self._clock.now_ms())
-        del self._records[key], self._journals[key]
+        del self._records[key], self._journals[key], self._positions[key]
+        self._waiting[key.tenant_id].pop(key, None)
         self._listeners.tell([TaskChange(record, None)])
         return Purged(key, tuple(item.blob_key for item in record.artifacts.values()))
 
@@ -206,5 +288,9 @@ def _place(record: TaskRecord) -> tuple[int, str]:
     return record.created_at_ms, record.key.task_id
 
 
-def _age(item: PendingApproval) -> tuple[int, str]:
-    return item.approval.created_at_ms, item.approval.id
+def _urgency(item: PendingApproval) -> tuple[int, str]:
+    return item.approval.expires_at_ms, item.approval.id
+
+
+def _since(item: UnknownAction) -> tuple[int, str, str]:
+    return item.action.updated_at_ms, item.record.key.task_id, item.action.id

@@ -16,7 +16,9 @@ from durable_service.store import sqlite_queries as queries
 from durable_service.store.base import (
     Answer,
     ApprovalMark,
+    Backlog,
     Capabilities,
+    ChangePage,
     ClaimableQuery,
     EventDraft,
     EventPage,
@@ -30,6 +32,8 @@ from durable_service.store.base import (
     StoreLimits,
     StoreUnavailable,
     TaskQuery,
+    UnknownAction,
+    UnknownMark,
 )
 from durable_service.store.clock import StoreClock, steady_ms, wall_ms
 from durable_service.store.listeners import Listeners
@@ -40,7 +44,7 @@ from durable_service.store.sqlite_file import (
     synchronise_folder,
     translated,
 )
-from durable_service.store.sqlite_rows import stored_task
+from durable_service.store.sqlite_rows import meta, stored_task
 from durable_service.store.sqlite_schema import migrate
 from durable_service.store.sqlite_transaction import Transaction
 from durable_service.store.sqlite_writer import GroupWriter
@@ -74,7 +78,8 @@ class SqliteTaskStore:
                 self._writing = connect_writer(database)
                 migrate(self._writing)
                 self._reading = connect_reader(database)
-                floor_ms = queries.last_now_ms(self._writing)
+                floor_ms = meta(self._writing, "last_now_ms")
+                self._incarnation = f"{meta(self._writing, 'incarnation'):x}"
             synchronise_folder(database)
         except BaseException:
             self._lock.release()
@@ -87,6 +92,10 @@ class SqliteTaskStore:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(durable=True, durable_outbox=True)
+
+    @property
+    def incarnation(self) -> str:
+        return self._incarnation
 
     async def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -154,10 +163,31 @@ class SqliteTaskStore:
             )
         )
 
-    async def purge(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[Purged]:
-        keys = await self._read(
+    async def task_of_approval(self, tenant_id: str, approval_id: str) -> TaskRecord | None:
+        return await self._read(
+            lambda connection: queries.task_of_approval(connection, tenant_id, approval_id)
+        )
+
+    async def unknown_actions(
+        self, tenant_id: str, after: UnknownMark | None, limit: int
+    ) -> Sequence[UnknownAction]:
+        return await self._read(
+            lambda connection: queries.unknown_actions(connection, tenant_id, after, limit)
+        )
+
+    async def held(self, tenant_id: str, worker_id: str) -> Sequence[TaskRecord]:
+        now_ms = self._clock.now_ms()
+        return await self._read(lambda connection: queries.held(connection, tenant_id, worker_id, now_ms))
+
+    async def changes(self, tenant_id: str, after: int, limit: int) -> ChangePage:
+        return await self._read(lambda connection: queries.changes(connection, tenant_id, after, limit))
+
+    async def purgeable(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[TaskKey]:
+        return await self._read(
             lambda connection: queries.purgeable_keys(connection, tenant_id, ended_before_ms, limit)
         )
+
+    async def purge(self, keys: Sequence[TaskKey], ended_before_ms: int) -> Sequence[Purged]:
         return await self._writer.do(lambda transaction: _purge(transaction, keys, ended_before_ms))
 
     async def referenced(self, blob_keys: Sequence[str]) -> frozenset[str]:
@@ -165,6 +195,10 @@ class SqliteTaskStore:
 
     async def counts(self) -> Sequence[StateCount]:
         return await self._read(queries.counts)
+
+    async def backlog(self, tenant_id: str) -> Backlog:
+        now_ms = self._clock.now_ms()
+        return await self._read(lambda connection: queries.backlog(connection, tenant_id, now_ms))
 
     async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         return await self._writer.do(lambda transaction: transaction.use_nonce(caller, nonce, ttl_ms))
@@ -211,7 +245,7 @@ def _purge(transaction: Transaction, keys: Sequence[TaskKey], ended_before_ms: i
     purged = []
     for key in keys:
         stored = transaction.load(key)
-        # Asked again: the list of keys was made before this transaction.
+        # Whether it may go is decided here: the keys were chosen before this transaction.
         if stored is not None and purgeable(stored.record, ended_before_ms):
             transaction.bury(stored, tombstone(stored.record, transaction.now_ms))
             artifacts = stored.record.artifacts.values()

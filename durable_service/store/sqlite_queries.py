@@ -8,20 +8,25 @@ from collections.abc import Iterable, Sequence
 from durable_service.core.definition import Driver, TaskKey
 from durable_service.core.journal import check_cursor
 from durable_service.core.model import TaskRecord
-from durable_service.core.states import TERMINAL, TaskState
+from durable_service.core.states import TaskState
 from durable_service.store.base import (
     ApprovalMark,
+    Backlog,
+    ChangePage,
     ClaimableQuery,
     EventPage,
     PageMark,
     PendingApproval,
     StateCount,
     TaskQuery,
+    UnknownAction,
+    UnknownMark,
 )
-from durable_service.store.sqlite_rows import RECORD_COLUMNS, RECORD_TABLES, events_of, record_of
+from durable_service.store.sqlite_rows import RECORD_COLUMNS, RECORD_TABLES, events_of, meta, record_of
 from durable_service.store.updates import not_found
 
-_ENDED = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
+# In the very words of the index over ended tasks, or it is not used.
+_ENDED = "'completed', 'failed', 'canceled', 'stopped'"
 
 
 def event_page(connection: sqlite3.Connection, key: TaskKey, after: int, limit: int) -> EventPage:
@@ -93,14 +98,83 @@ def pending_approvals(
     limit: int,
     now_ms: int,
 ) -> list[PendingApproval]:
-    mark = (-1, "") if after is None else (after.created_at_ms, after.approval_id)
-    addressed, actor = ("", ()) if actor_id is None else (" AND pending_approvals.actor_id = ?", (actor_id,))
+    mark = (-1, "") if after is None else (after.expires_at_ms, after.approval_id)
+    addressed, actor = ("", ()) if actor_id is None else (" AND actor_id = ?", (actor_id,))
     rows = connection.execute(
-        "SELECT approval_id, id FROM pending_approvals WHERE tenant_id = ? AND expires_at_ms > ?"
-        f" AND (created_at_ms, approval_id) > (?, ?){addressed} ORDER BY created_at_ms, approval_id LIMIT ?",
+        "SELECT approval_id, id FROM approvals WHERE pending AND tenant_id = ? AND expires_at_ms > ?"
+        f" AND (expires_at_ms, approval_id) > (?, ?){addressed} ORDER BY expires_at_ms, approval_id LIMIT ?",
         (tenant_id, now_ms, *mark, *actor, limit),
     ).fetchall()
     return [_pending(connection, approval_id, task) for approval_id, task in rows]
+
+
+def task_of_approval(connection: sqlite3.Connection, tenant_id: str, approval_id: str) -> TaskRecord | None:
+    row = connection.execute(
+        "SELECT id FROM approvals WHERE tenant_id = ? AND approval_id = ?", (tenant_id, approval_id)
+    ).fetchone()
+    return None if row is None else _records(connection, row)[0]
+
+
+def unknown_actions(
+    connection: sqlite3.Connection, tenant_id: str, after: UnknownMark | None, limit: int
+) -> list[UnknownAction]:
+    mark = (-1, "", "") if after is None else (after.since_ms, after.task_id, after.action_id)
+    rows = connection.execute(
+        "SELECT id, action_id FROM unknown_actions WHERE tenant_id = ?"
+        " AND (since_ms, task_id, action_id) > (?, ?, ?) ORDER BY since_ms, task_id, action_id LIMIT ?",
+        (tenant_id, *mark, limit),
+    ).fetchall()
+    found = [(_records(connection, [task])[0], action_id) for task, action_id in rows]
+    return [UnknownAction(record, record.actions[action_id]) for record, action_id in found]
+
+
+def held(connection: sqlite3.Connection, tenant_id: str, worker_id: str, now_ms: int) -> list[TaskRecord]:
+    rows = connection.execute(
+        "SELECT id FROM tasks WHERE tenant_id = ? AND lease_worker = ? AND lease_expires_at_ms > ?",
+        (tenant_id, worker_id, now_ms),
+    ).fetchall()
+    return _records(connection, [task for (task,) in rows])
+
+
+def changes(connection: sqlite3.Connection, tenant_id: str, after: int, limit: int) -> ChangePage:
+    rows = connection.execute(
+        "SELECT position, id FROM tasks WHERE tenant_id = ? AND position > ? ORDER BY position LIMIT ?",
+        (tenant_id, after, limit),
+    ).fetchall()
+    records = _records(connection, [task for _, task in rows])
+    positions = [position for position, _ in rows]
+    return ChangePage(tuple(zip(positions, records, strict=True)), meta(connection, "position"))
+
+
+def backlog(connection: sqlite3.Connection, tenant_id: str, now_ms: int) -> Backlog:
+    """Each number with the oldest instant behind it."""
+    claimable_tasks, oldest_claimable_ms = connection.execute(
+        "SELECT count(*), min(claimable_at_ms) FROM tasks"
+        " WHERE tenant_id = ? AND queue = 'work' AND claimable_at_ms <= ?",
+        (tenant_id, now_ms),
+    ).fetchone()
+    (leased,) = connection.execute(
+        "SELECT count(*) FROM tasks WHERE tenant_id = ? AND lease_worker IS NOT NULL"
+        " AND lease_expires_at_ms > ?",
+        (tenant_id, now_ms),
+    ).fetchone()
+    unknown, oldest_unknown_ms = connection.execute(
+        "SELECT count(*), min(since_ms) FROM unknown_actions WHERE tenant_id = ?", (tenant_id,)
+    ).fetchone()
+    pending, oldest_pending_ms = connection.execute(
+        "SELECT count(*), min(created_at_ms) FROM approvals"
+        " WHERE pending AND tenant_id = ? AND expires_at_ms > ?",
+        (tenant_id, now_ms),
+    ).fetchone()
+    return Backlog(
+        claimable_tasks,
+        oldest_claimable_ms,
+        leased,
+        unknown,
+        oldest_unknown_ms,
+        pending,
+        oldest_pending_ms,
+    )
 
 
 def purgeable_keys(
@@ -127,11 +201,6 @@ def counts(connection: sqlite3.Connection) -> list[StateCount]:
         "SELECT tenant_id, state, tasks FROM state_counts WHERE tasks > 0 ORDER BY tenant_id, state"
     )
     return [StateCount(tenant, TaskState(state), tasks) for tenant, state, tasks in rows]
-
-
-def last_now_ms(connection: sqlite3.Connection) -> int:
-    (value,) = connection.execute("SELECT value FROM meta WHERE name = 'last_now_ms'").fetchone()
-    return int(value)
 
 
 def _waiting(

@@ -38,6 +38,11 @@ def record_of(row: tuple[int, bytes, int, bytes, int, bytes | None]) -> tuple[in
     return number, decode_record(definition, progress, lease)
 
 
+def meta(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return int(value)
+
+
 def stored_task(connection: sqlite3.Connection, key: TaskKey) -> tuple[int, TaskRecord] | None:
     row = connection.execute(
         f"SELECT {RECORD_COLUMNS} FROM {RECORD_TABLES} WHERE tenant_id = ? AND task_id = ?",  # noqa: S608

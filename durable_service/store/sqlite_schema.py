@@ -8,7 +8,7 @@ from durable_service.store.base import StoreFault, StoreUnavailable
 # What is small and changes often stands apart from what is large: a renewal writes one short row.
 _FIRST: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('last_now_ms', 0);
+INSERT INTO meta VALUES ('last_now_ms', 0), ('position', 0), ('incarnation', abs(random()));
 
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
@@ -26,6 +26,9 @@ CREATE TABLE tasks (
     claimable_at_ms INTEGER,
     due_at_ms INTEGER,
     last_sequence INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    lease_worker TEXT,
+    lease_expires_at_ms INTEGER,
     lease BLOB
 );
 CREATE UNIQUE INDEX tasks_by_key ON tasks (tenant_id, task_id);
@@ -34,6 +37,8 @@ CREATE INDEX tasks_by_queue ON tasks (tenant_id, queue, claimable_at_ms, task_id
 CREATE INDEX tasks_by_driver
     ON tasks (tenant_id, queue, driver_id, driver_version, claimable_at_ms, task_id) WHERE queue IS NOT NULL;
 CREATE INDEX tasks_by_due ON tasks (due_at_ms) WHERE due_at_ms IS NOT NULL;
+CREATE INDEX tasks_by_position ON tasks (tenant_id, position);
+CREATE INDEX tasks_by_worker ON tasks (tenant_id, lease_worker) WHERE lease_worker IS NOT NULL;
 CREATE INDEX tasks_by_end ON tasks (tenant_id, updated_at_ms)
     WHERE state IN ('completed', 'failed', 'canceled', 'stopped');
 
@@ -50,17 +55,29 @@ CREATE TABLE events (
 CREATE UNIQUE INDEX events_by_sequence ON events (id, sequence);
 CREATE UNIQUE INDEX events_by_event_id ON events (id, event_id) WHERE event_id IS NOT NULL;
 
-CREATE TABLE pending_approvals (
-    approval_id TEXT NOT NULL,
+CREATE TABLE approvals (
     id INTEGER NOT NULL,
+    approval_id TEXT NOT NULL,
     tenant_id TEXT NOT NULL,
     actor_id TEXT NOT NULL,
     created_at_ms INTEGER NOT NULL,
     expires_at_ms INTEGER NOT NULL,
+    pending INTEGER NOT NULL,
     PRIMARY KEY (id, approval_id)
 ) WITHOUT ROWID;
-CREATE INDEX pending_by_age ON pending_approvals (tenant_id, created_at_ms, approval_id);
-CREATE INDEX pending_by_actor ON pending_approvals (tenant_id, actor_id, created_at_ms, approval_id);
+CREATE INDEX approvals_by_name ON approvals (tenant_id, approval_id);
+CREATE INDEX approvals_by_expiry ON approvals (tenant_id, expires_at_ms, approval_id) WHERE pending;
+CREATE INDEX approvals_by_actor ON approvals (tenant_id, actor_id, expires_at_ms, approval_id) WHERE pending;
+
+CREATE TABLE unknown_actions (
+    id INTEGER NOT NULL,
+    action_id TEXT NOT NULL,
+    tenant_id TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    since_ms INTEGER NOT NULL,
+    PRIMARY KEY (id, action_id)
+) WITHOUT ROWID;
+CREATE INDEX unknown_by_age ON unknown_actions (tenant_id, since_ms, task_id, action_id);
 
 CREATE TABLE artifact_blobs (
     blob_key TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (blob_key, id)

@@ -8,8 +8,8 @@ from durable_service.core.approvals import approvable
 from durable_service.core.availability import availability
 from durable_service.core.definition import TaskKey
 from durable_service.core.lapses import due_at_ms
-from durable_service.core.model import Approval, TaskEvent, TaskRecord, Tombstone
-from durable_service.core.states import ApprovalDecision
+from durable_service.core.model import TaskEvent, TaskRecord, Tombstone
+from durable_service.core.states import ActionState, ApprovalDecision
 from durable_service.store.base import StoreLimits, TaskChange
 from durable_service.store.record_document import (
     encode_definition,
@@ -17,18 +17,33 @@ from durable_service.store.record_document import (
     encode_lease,
     encode_progress,
 )
-from durable_service.store.sqlite_rows import checksum, event_by_id, stored_task, tombstone_of
+from durable_service.store.sqlite_rows import checksum, event_by_id, meta, stored_task, tombstone_of
 
 _INSERT_TASK = """
 INSERT INTO tasks (tenant_id, task_id, actor_id, session_id, root_run_id, driver_id, driver_version,
-    created_at_ms, updated_at_ms, state, queue, claimable_at_ms, due_at_ms, last_sequence, lease)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    created_at_ms, updated_at_ms, state, last_sequence, position,
+    queue, claimable_at_ms, due_at_ms, lease_worker, lease_expires_at_ms, lease)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _UPDATE_TASK = """
-UPDATE tasks SET updated_at_ms = ?, state = ?, queue = ?, claimable_at_ms = ?, due_at_ms = ?,
-    last_sequence = ?, lease = ? WHERE id = ?
+UPDATE tasks SET updated_at_ms = ?, state = ?, last_sequence = ?, position = ?,
+    queue = ?, claimable_at_ms = ?, due_at_ms = ?, lease_worker = ?, lease_expires_at_ms = ?, lease = ?
+WHERE id = ?
 """
-_RENEW_TASK = "UPDATE tasks SET queue = ?, claimable_at_ms = ?, due_at_ms = ?, lease = ? WHERE id = ?"
+_RENEW_TASK = """
+UPDATE tasks SET queue = ?, claimable_at_ms = ?, due_at_ms = ?, lease_worker = ?, lease_expires_at_ms = ?,
+    lease = ?
+WHERE id = ?
+"""
+_TABLES_OF_TASKS = (
+    "tasks",
+    "definitions",
+    "progress",
+    "events",
+    "approvals",
+    "unknown_actions",
+    "artifact_blobs",
+)
 _COUNT = """
 INSERT INTO state_counts (tenant_id, state, tasks) VALUES (?, ?, ?)
 ON CONFLICT (tenant_id, state) DO UPDATE SET tasks = tasks + excluded.tasks
@@ -67,6 +82,7 @@ class Transaction:
         self.loaded: dict[TaskKey, Stored] = {}
         self.changes: list[TaskChange] = []
         self.wrote = False
+        self._position: int | None = None
 
     def load(self, key: TaskKey) -> Stored | None:
         """The task as this transaction sees it."""
@@ -98,9 +114,9 @@ class Transaction:
             record.created_at_ms,
             record.updated_at_ms,
             record.state,
-            *_places(record),
             record.last_sequence,
-            encode_lease(record.lease),
+            self._next_position(),
+            *_places(record),
         )
         stored = Stored(cursor.lastrowid or 0, record)
         body = encode_definition(record)
@@ -112,18 +128,17 @@ class Transaction:
 
     def replace(self, before: Stored, record: TaskRecord, events: Iterable[TaskEvent]) -> None:
         old = before.record
-        lease = encode_lease(record.lease)
         if record.revision == old.revision:
-            self._write(_RENEW_TASK, *_places(record), lease, before.id)
+            self._write(_RENEW_TASK, *_places(record), before.id)
             self._keep(Stored(before.id, record), old, ())
             return
         self._write(
             _UPDATE_TASK,
             record.updated_at_ms,
             record.state,
-            *_places(record),
             record.last_sequence,
-            lease,
+            self._next_position(),
+            *_places(record),
             before.id,
         )
         body = encode_progress(record)
@@ -134,12 +149,13 @@ class Transaction:
             self._write(_COUNT, record.key.tenant_id, old.state, -1)
             self._write(_COUNT, record.key.tenant_id, record.state, 1)
         self._index_approvals(before.id, old, record)
+        self._index_unknown_actions(before.id, old, record)
         self._index_artifacts(before.id, old, record)
         self._keep(Stored(before.id, record), old, events)
 
     def bury(self, stored: Stored, tombstone: Tombstone) -> None:
         """Removes a task and keeps its tombstone."""
-        for table in ("tasks", "definitions", "progress", "events", "pending_approvals", "artifact_blobs"):
+        for table in _TABLES_OF_TASKS:
             self._write(f"DELETE FROM {table} WHERE id = ?", stored.id)  # noqa: S608 - the names stand above
         key = stored.record.key
         self._write(_COUNT, key.tenant_id, stored.record.state, -1)
@@ -161,9 +177,17 @@ class Transaction:
         )
         return cursor.rowcount == 1
 
-    def note_time(self) -> None:
-        """Writes down how late it is, so that the clock does not go back over a restart."""
+    def note_progress(self) -> None:
+        """Writes down how late it is, so that the clock does not go back over a restart, and the position."""
         self._write("UPDATE meta SET value = max(value, ?) WHERE name = 'last_now_ms'", self.now_ms)
+        if self._position is not None:
+            self._write("UPDATE meta SET value = ? WHERE name = 'position'", self._position)
+
+    def _next_position(self) -> int:
+        if self._position is None:
+            self._position = meta(self._connection, "position")
+        self._position += 1
+        return self._position
 
     def _write(self, statement: str, *values: object) -> sqlite3.Cursor:
         self.wrote = True
@@ -191,19 +215,39 @@ class Transaction:
     def _index_approvals(self, task: int, before: TaskRecord, after: TaskRecord) -> None:
         if after.approvals is before.approvals and after.state is before.state:
             return
-        old, new = _undecided(before), _undecided(after)
-        for name in old.keys() - new.keys():
-            self._write("DELETE FROM pending_approvals WHERE id = ? AND approval_id = ?", task, name)
-        for name in new.keys() - old.keys():
-            approval = new[name]
+        for name in after.approvals.keys() - before.approvals.keys():
+            approval = after.approvals[name]
             self._write(
-                "INSERT INTO pending_approvals VALUES (?, ?, ?, ?, ?, ?)",
-                approval.id,
+                "INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?, 0)",
                 task,
+                name,
                 after.key.tenant_id,
                 approval.actor_id,
                 approval.created_at_ms,
                 approval.expires_at_ms,
+            )
+        old, new = _undecided(before), _undecided(after)
+        for name in old ^ new:
+            self._write(
+                "UPDATE approvals SET pending = ? WHERE id = ? AND approval_id = ?", name in new, task, name
+            )
+
+    def _index_unknown_actions(self, task: int, before: TaskRecord, after: TaskRecord) -> None:
+        if after.actions is before.actions:
+            return
+        old, new = _unknown(before), _unknown(after)
+        for name in old - new:
+            self._write("DELETE FROM unknown_actions WHERE id = ? AND action_id = ?", task, name)
+        for name in new - old:
+            since_ms = after.actions[name].updated_at_ms
+            key = after.key
+            self._write(
+                "INSERT INTO unknown_actions VALUES (?, ?, ?, ?, ?)",
+                task,
+                name,
+                key.tenant_id,
+                key.task_id,
+                since_ms,
             )
 
     def _index_artifacts(self, task: int, before: TaskRecord, after: TaskRecord) -> None:
@@ -213,20 +257,26 @@ class Transaction:
                 self._write("INSERT OR IGNORE INTO artifact_blobs VALUES (?, ?)", key, task)
 
 
-def _places(record: TaskRecord) -> tuple[str | None, int | None, int | None]:
-    place = availability(record)
+def _places(record: TaskRecord) -> tuple[object, ...]:
+    """Where the task waits and who holds it, in the order of the statements."""
+    place, lease = availability(record), record.lease
     return (
         None if place is None else place.queue,
         None if place is None else place.at_ms,
         due_at_ms(record),
+        None if lease is None else lease.worker_id,
+        None if lease is None else lease.expires_at_ms,
+        encode_lease(lease),
     )
 
 
-def _undecided(record: TaskRecord) -> dict[str, Approval]:
+def _undecided(record: TaskRecord) -> set[str]:
     if not approvable(record):
-        return {}
+        return set()
     return {
-        name: approval
-        for name, approval in record.approvals.items()
-        if approval.decision is ApprovalDecision.PENDING
+        name for name, approval in record.approvals.items() if approval.decision is ApprovalDecision.PENDING
     }
+
+
+def _unknown(record: TaskRecord) -> set[str]:
+    return {name for name, action in record.actions.items() if action.state is ActionState.UNKNOWN}

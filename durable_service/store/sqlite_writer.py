@@ -135,7 +135,7 @@ class GroupWriter:
             except DomainError as refusal:
                 order.error = refusal
         if transaction.wrote:
-            transaction.note_time()
+            transaction.note_progress()
         self._connection.execute("COMMIT")
         self._learn(transaction)
         return transaction.changes

@@ -11,6 +11,7 @@ from durable_service.store.contract.reading import (
     JournalCases,
     ListCases,
     NonceCases,
+    OverviewCases,
     RestartCases,
     RetentionCases,
 )
@@ -27,6 +28,7 @@ class TaskStoreContract(
     JournalCases,
     ApprovalCases,
     RetentionCases,
+    OverviewCases,
     NonceCases,
     RestartCases,
 ):

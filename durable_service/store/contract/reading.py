@@ -3,14 +3,26 @@
 
 import pytest
 
+from durable_service.core.actions import mark_unknown
 from durable_service.core.artifacts import ArtifactContent, put_artifact
 from durable_service.core.availability import Queue
 from durable_service.core.binding import blob_key
 from durable_service.core.definition import Driver
 from durable_service.core.errors import DomainError, Reason
+from durable_service.core.leases import renew
+from durable_service.core.model import Holder
 from durable_service.core.outcomes import cancel
+from durable_service.core.reconciliation import Evidence, Finding, reconcile
 from durable_service.core.states import TaskState
-from durable_service.store.base import ApprovalMark, PageMark, StateCount, TaskQuery
+from durable_service.store.base import (
+    ApprovalMark,
+    Backlog,
+    ChangePage,
+    PageMark,
+    StateCount,
+    TaskQuery,
+    UnknownMark,
+)
 from durable_service.store.contract.scene import TENANT, Scene, StoreHarness, creation, key, refusal
 
 DIGEST = "sha256:" + "0" * 64
@@ -154,12 +166,16 @@ class ApprovalCases:
         assert (waiting.key, waiting.approval.id, waiting.action.id) == (key("a"), "a-send", "send")
         everyone = await store.pending_approvals(TENANT, None, None, 10)
         assert [item.approval.id for item in everyone] == ["a-send", "b-send"]
-        mark = ApprovalMark(waiting.approval.created_at_ms, "a-send")
+        mark = ApprovalMark(waiting.approval.expires_at_ms, "a-send")
         rest = await store.pending_approvals(TENANT, None, mark, 10)
         assert [item.approval.id for item in rest] == ["b-send"]
         assert await store.pending_approvals("elsewhere", None, None, 10) == []
         await scene.decide("a", "a-send", "ann", approved=False)
         assert await store.pending_approvals(TENANT, "ann", None, 10) == []
+        decided = await store.task_of_approval(TENANT, "a-send")
+        assert decided == await store.get(key("a"))
+        assert await store.task_of_approval("elsewhere", "a-send") is None
+        assert await store.task_of_approval(TENANT, "missing") is None
 
     async def test_what_cannot_be_decided_is_not_listed(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
@@ -190,16 +206,21 @@ class RetentionCases:
         changes = scene.watch()
         stored = blob_key(key("done"), "out", DIGEST)
         assert await store.referenced([stored, "f" * 64]) == {stored}
-        assert await store.purge(TENANT, await store.now_ms(), 10) == []
+        now_ms = await store.now_ms()
+        assert await store.purgeable(TENANT, now_ms, 10) == []
+        assert await store.purge([key("done")], now_ms) == []
         await store_harness.advance(1)
-        (purged,) = await store.purge(TENANT, await store.now_ms(), 10)
+        assert await store.purgeable(TENANT, now_ms + 1, 10) == [key("done")]
+        named = [key(name) for name in ("done", "running", "queued", "missing")]
+        (purged,) = await store.purge(named, now_ms + 1)
         assert (purged.key, purged.blob_keys) == (key("done"), (stored,))
         assert await store.get(key("done")) is None
         assert await store.referenced([stored]) == frozenset()
         assert [change.after for change in changes] == [None]
         assert await refusal(store.create(creation("done"))) is Reason.TASK_PURGED
         assert await refusal(store.events(key("done"), 0, 1)) is Reason.TASK_NOT_FOUND
-        assert await store.purge(TENANT, await store.now_ms(), 10) == []
+        assert await store.purgeable(TENANT, now_ms + 1, 10) == []
+        assert await store.purge(named, now_ms + 1) == []
 
     async def test_the_oldest_are_purged_first(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
@@ -208,8 +229,101 @@ class RetentionCases:
             await scene.run(name, cancel, "")
             await store_harness.advance(1)
         now_ms = await store_harness.store.now_ms()
-        purged = await store_harness.store.purge(TENANT, now_ms, 2)
-        assert [item.key.task_id for item in purged] == ["b", "a"]
+        assert await store_harness.store.purgeable(TENANT, now_ms, 2) == [key("b"), key("a")]
+
+
+class OverviewCases:
+    """Changes in order, held leases, unknown effects and what waits."""
+
+    async def changed(self, harness: StoreHarness, after: int, limit: int = 10) -> list[tuple[int, str]]:
+        page = await harness.store.changes(TENANT, after, limit)
+        return [(position, record.key.task_id) for position, record in page.records]
+
+    async def test_changes_are_told_in_order(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        assert await store_harness.store.changes(TENANT, 0, 10) == ChangePage((), 0)
+        await scene.create("a", "b")
+        await scene.create("x", tenant="elsewhere")
+        assert await self.changed(store_harness, 0) == [(1, "a"), (2, "b")]
+        holder = await scene.claim("a")
+        assert await self.changed(store_harness, 0) == [(2, "b"), (4, "a")]
+        assert await self.changed(store_harness, 0, limit=1) == [(2, "b")]
+        assert await self.changed(store_harness, 2) == [(4, "a")]
+        await scene.run("a", renew, holder, 1_000)
+        assert await self.changed(store_harness, 4) == []
+        page = await store_harness.store.changes(TENANT, 2, 10)
+        assert (page.latest, page.records[0][1]) == (4, await scene.record("a"))
+
+    async def test_positions_outlive_what_they_belong_to(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        before = store_harness.store.incarnation
+        await scene.create("a")
+        if await store_harness.reopen():
+            scene.store = store_harness.store
+            await scene.create("b")
+            assert store_harness.store.incarnation == before
+            assert await self.changed(store_harness, 1) == [(2, "b")]
+
+    async def test_what_a_worker_holds(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        store = store_harness.store
+        await scene.create("a", "b", "c", "d")
+        holder = await scene.claim("a", "worker-1")
+        await scene.claim("b", "worker-2")
+        await scene.claim("c", "worker-1", lease_ms=50)
+        names = {record.key.task_id for record in await store.held(TENANT, "worker-1")}
+        assert names == {"a", "c"}
+        assert await store.held("elsewhere", "worker-1") == []
+        await scene.release("a", holder)
+        await store_harness.advance(50)
+        assert await store.held(TENANT, "worker-1") == []
+
+    async def test_unknown_effects_wait_in_order(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        store = store_harness.store
+        await scene.create("a", "b")
+        for name in ("b", "a"):
+            holder = await scene.claim(name)
+            for action_id in ("two", "one"):
+                await scene.prepare(name, holder, action_id)
+                await scene.dispatch(name, holder, action_id)
+                assert len(await store.unknown_actions(TENANT, None, 10)) == (0 if name == "b" else 2)
+            for action_id in ("two", "one"):
+                await scene.run(name, mark_unknown, holder, action_id)
+            await store_harness.advance(1)
+        found = await store.unknown_actions(TENANT, None, 10)
+        assert [(item.record.key.task_id, item.action.id) for item in found] == [
+            ("b", "one"),
+            ("b", "two"),
+            ("a", "one"),
+            ("a", "two"),
+        ]
+        second = found[1]
+        mark = UnknownMark(second.action.updated_at_ms, "b", "two")
+        rest = await store.unknown_actions(TENANT, mark, 1)
+        assert [(item.record.key.task_id, item.action.id) for item in rest] == [("a", "one")]
+        evidence = Evidence(Finding.CONFIRMED, "proof", "result")
+        bound = second.action.prepared_hash
+        await scene.run("a", reconcile, Holder("worker-1", 1), "one", bound, evidence)
+        assert len(await store.unknown_actions(TENANT, None, 10)) == 3
+        assert await store.unknown_actions("elsewhere", None, 10) == []
+
+    async def test_what_waits(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        store = store_harness.store
+        assert await store.backlog(TENANT) == Backlog(0, None, 0, 0, None, 0, None)
+        start = await store.now_ms()
+        await scene.create("old")
+        await store_harness.advance(10)
+        await scene.create("young", "held")
+        holder = await scene.claim("held")
+        await scene.prepare("held", holder, "gated", approver="ann")
+        await store_harness.advance(10)
+        await scene.prepare("held", holder, "send")
+        await scene.dispatch("held", holder, "send")
+        await scene.run("held", mark_unknown, holder, "send")
+        assert await store.backlog(TENANT) == Backlog(2, start, 1, 1, start + 20, 1, start + 10)
+        assert await store.backlog("elsewhere") == Backlog(0, None, 0, 0, None, 0, None)
 
 
 class NonceCases:

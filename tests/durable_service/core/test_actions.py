@@ -11,6 +11,8 @@ from durable_service.core.actions import (
     Suspended,
     abort_dispatch,
     begin_dispatch,
+    confirm,
+    mark_unknown,
     prepare,
 )
 from durable_service.core.approvals import Verdict, decide
@@ -130,6 +132,24 @@ def test_an_effect_that_lands_after_the_cancel_is_confirmed() -> None:
     assert story.confirm().state is ActionState.CONFIRMED
     assert story.complete().state is TaskState.CANCELED
     assert story.action().state is ActionState.CONFIRMED
+
+
+def test_a_word_on_an_earlier_dispatch_says_nothing_of_a_later_one() -> None:
+    story = held()
+    story.prepare()
+    story.dispatch()
+    story.reconcile(Finding.ABSENT)
+    story.dispatch(dispatch_id="dispatch-2")
+    record, holder = story.record, story.holder
+    late = "dispatch-1"
+    for call in (
+        lambda: confirm(record, holder, "send", "result:1", 1_000, dispatch_id=late),
+        lambda: mark_unknown(record, holder, "send", 1_000, dispatch_id=late),
+        lambda: abort_dispatch(record, holder, "send", 1_000, dispatch_id=late),
+    ):
+        assert reason(call) is Reason.ILLEGAL_TRANSITION
+    now = confirm(record, holder, "send", "result:1", 1_000, dispatch_id="dispatch-2")
+    assert now.answer.state is ActionState.CONFIRMED
 
 
 def test_a_dispatch_that_never_began() -> None:
