@@ -206,6 +206,9 @@ class Policy:
             raise
         except BaseException:
             self._circuit.given_up()
+            if self._circuit.is_open:
+                # It was the probe, and its caller has gone: somebody else may ask.
+                self._tell()
             raise
         self._note_success()
         return answer

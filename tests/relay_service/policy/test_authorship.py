@@ -9,6 +9,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from relay_service.client.grants import Grant, verify_grant
+from relay_service.core.identity import decode_base64url
 from relay_service.core.projection import Consent, ProjectedDevice
 from sealwork.relay.v1 import admin_pb2, daemon_plane_pb2, job_pb2, site_plane_pb2
 from sealwork.session.v1 import session_pb2
@@ -56,6 +58,14 @@ async def test_the_grant_is_carried_byte_for_byte(asked: PolicyRelay) -> None:
     await asked.relay.enqueue("job-2")
     answer = await asked.relay.daemon("runner-2").call("ClaimJobs", claim())
     assert answer.granted[0].grant.SerializeToString() == VECTOR.SerializeToString()
+    accepted = verify_grant(
+        granted.grant,
+        control_plane=decode_base64url("bnoc3Smwt4_ROvTFWY_v9O8qlxZuPKby5Pv8zYBQW_E"),
+        owner="alice",
+        job_id="job_1",
+        now_ms=1_767_225_600_000,
+    )
+    assert isinstance(accepted, Grant)
 
 
 async def test_nobody_hears_of_a_grant_while_the_policy_is_asked(asked: PolicyRelay) -> None:

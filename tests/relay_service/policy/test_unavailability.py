@@ -1,5 +1,6 @@
 """A policy that fails again and again is left alone for a while, and found again when it is back."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,15 @@ import pytest
 import structlog
 
 from relay_service.planes.policy_client import PolicyClient
-from relay_service.policy import Declined, Policy, PolicyUnavailable, Slot, WonJob
+from relay_service.policy import (
+    Decision,
+    Declined,
+    Policy,
+    PolicyUnavailable,
+    Slot,
+    SlotVerdict,
+    WonJob,
+)
 from sealwork.relay.v1 import site_plane_pb2
 from service_common.clocks import ManualClock
 from service_common.metrics import Metrics
@@ -167,6 +176,49 @@ async def test_a_policy_that_was_never_there_is_found_when_it_comes() -> None:
         asking.close()
         await client.close()
         await policy.stop()
+
+
+async def test_a_probe_that_is_given_up_makes_way_for_another() -> None:
+    clock, hanging = ManualClock(), HangingService()
+    asking = Policy(hanging, clock, Metrics())
+    ready: list[int] = []
+    for _ in range(5):
+        with pytest.raises(PolicyUnavailable):
+            await asking.check_slot(SLOT)
+    asking.listen(lambda: ready.append(asking.room(9)))
+    assert asking.room(9) == 0
+    clock.advance(5_000)
+    assert ready == [1]
+    hanging.hangs = True
+    probe = asyncio.create_task(asking.check_slot(SLOT))
+    await eventually(lambda: hanging.asked == 6)
+    assert asking.room(9) == 0
+    probe.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await probe
+    assert ready == [1, 1]
+    asking.close()
+
+
+class HangingService:
+    """Fails at once, or answers never."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.hangs = False
+
+    async def check_slot(self, slot: Slot, seconds: float) -> SlotVerdict:
+        self.asked += 1
+        if not self.hangs:
+            raise PolicyUnavailable
+        await asyncio.Event().wait()
+        return SlotVerdict.OK
+
+    async def author_grant(self, won: WonJob, seconds: float) -> Decision:
+        raise PolicyUnavailable
+
+    async def reconnect(self, seconds: float) -> bool:
+        return False
 
 
 def _won() -> WonJob:
