@@ -127,6 +127,9 @@ def begin_dispatch(
     if (known := _known_answer(record, action, holder, dispatch_id)) is not None:
         return unchanged(record, known)
     require_running(record)
+    if record.finish_deadline_ms is not None and record.finish_deadline_ms <= now_ms:
+        # The request to cancel that this brings is about to be written; nothing may be begun meanwhile.
+        raise DomainError(Reason.CANCEL_REQUESTED, "the task is overdue", {"state": record.state.value})
     if action.state in OPEN:
         raise recovery_required([(action.id, action.state)])
     if action.state in {ActionState.REJECTED, ActionState.CANCELED}:

@@ -114,7 +114,7 @@ def _answered_early(record: TaskRecord, request: ClaimRequest, now_ms: int) -> D
         return unchanged(record, Claimed(lease, lease.reason))
     if record.terminal:
         return unchanged(record, NotClaimable(Unclaimable.TERMINAL))
-    if any(attempt.id == request.claim_id for attempt in record.attempts) or _lapsed_claim(record, request):
+    if _is_spent(record, request.claim_id):
         raise DomainError(
             Reason.LEASE_LOST,
             "the lease of this claim id is over: claim with a new one",
@@ -125,8 +125,8 @@ def _answered_early(record: TaskRecord, request: ClaimRequest, now_ms: int) -> D
     return None
 
 
-def _lapsed_claim(record: TaskRecord, request: ClaimRequest) -> bool:
-    return record.lease is not None and record.lease.claim_id == request.claim_id
+def _is_spent(record: TaskRecord, claim_id: str) -> bool:
+    return claim_id == record.last_claim_id or any(attempt.id == claim_id for attempt in record.attempts)
 
 
 def _obstacle(record: TaskRecord, now_ms: int) -> NotClaimable | None:
@@ -157,7 +157,7 @@ def _reason(record: TaskRecord) -> ClaimReason:
 def _granted(step: Step, request: ClaimRequest, reason: ClaimReason) -> Decision[ClaimAnswer]:
     fence = step.record.fence + 1
     lease = Lease(request.worker_id, fence, step.now_ms + request.lease_ms, request.claim_id, reason)
-    step.change(fence=fence, lease=lease)
+    step.change(fence=fence, lease=lease, last_claim_id=request.claim_id)
     if reason is not ClaimReason.RECOVERY:
         attempt = Attempt(request.claim_id, request.worker_id, fence, step.now_ms)
         step.change(attempts=(*step.record.attempts, attempt), not_before_ms=None)

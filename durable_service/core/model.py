@@ -216,6 +216,7 @@ class TaskRecord:
     Attributes:
         revision: grows by 1 with every written change except a renewal.
         fence: grows by 1 with every lease.
+        last_claim_id: of the newest lease, which may have been for recovery and then is no attempt.
         grace_attempts: attempts beyond the budget that reconciliations have earned.
         not_before_ms: the instant that a yielded task waits for.
         start_deadline_ms, finish_deadline_ms: cancellation is requested when they pass.
@@ -231,6 +232,7 @@ class TaskRecord:
     fence: int = 0
     lease: Lease | None = None
     settlement: Settlement | None = None
+    last_claim_id: str | None = None
     attempts: tuple[Attempt, ...] = ()
     grace_attempts: int = 0
     reserved_tokens: int = 0

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,18 +73,17 @@ class SqliteTaskStore:
         """
         self._limits = limits or StoreLimits()
         self._listeners = Listeners()
-        self._lock = FileLock(database)
-        try:
-            with translated():
-                self._writing = connect_writer(database)
-                migrate(self._writing)
-                self._reading = connect_reader(database)
-                floor_ms = meta(self._writing, "last_now_ms")
-                self._incarnation = f"{meta(self._writing, 'incarnation'):x}"
+        with ExitStack() as opened, translated():
+            self._lock = FileLock(database)
+            opened.callback(self._lock.release)
+            self._writing = opened.enter_context(closing(connect_writer(database)))
+            migrate(self._writing)
+            self._reading = opened.enter_context(closing(connect_reader(database)))
+            floor_ms = meta(self._writing, "last_now_ms")
+            self._incarnation = f"{meta(self._writing, 'incarnation'):x}"
             synchronise_folder(database)
-        except BaseException:
-            self._lock.release()
-            raise
+            # Opened in full: from here on it is `close` that ends them.
+            opened.pop_all()
         self._clock = StoreClock(wall, steady, floor_ms)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="task-store-reader")
         self._writer = GroupWriter(self._writing, self._clock, self._limits, self._listeners.tell)

@@ -19,6 +19,8 @@ _FAULTS: Final = {
     sqlite3.SQLITE_LOCKED: (StoreFault.IN_USE, "the file of the store is in use by another program"),
 }
 _PRIMARY_CODE: Final = 0xFF
+# "SWDT", in the header of the file: it tells the store from other databases.
+APPLICATION_ID: Final = 0x53574454
 
 
 def fault(error: sqlite3.Error) -> StoreUnavailable:
@@ -98,9 +100,20 @@ def _connect(database: Path) -> sqlite3.Connection:
     # Each connection belongs to one thread at a time; which one is the business of its owner.
     connection = sqlite3.connect(database, timeout=5.0, isolation_level=None, check_same_thread=False)
     try:
+        # First: the file of another program is to stay as it is.
+        _refuse_foreign(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA cache_size = -65536")
-    except sqlite3.Error:
+    except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _refuse_foreign(connection: sqlite3.Connection) -> None:
+    (mark,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if mark != APPLICATION_ID and tables:
+        raise StoreUnavailable(
+            StoreFault.CORRUPT, "the file is the database of another program: choose another file"
+        )

@@ -4,6 +4,7 @@ import sqlite3
 from typing import Final
 
 from durable_service.store.base import StoreFault, StoreUnavailable
+from durable_service.store.sqlite_file import APPLICATION_ID
 
 # What is small and changes often stands apart from what is large: a renewal writes one short row.
 _FIRST: Final = """
@@ -118,4 +119,5 @@ def migrate(connection: sqlite3.Connection) -> None:
             "upgrade the service",
         )
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+        marks = f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {number};"
+        connection.executescript(f"BEGIN IMMEDIATE;\n{script}\n{marks}\nCOMMIT;")

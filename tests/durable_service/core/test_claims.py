@@ -7,7 +7,15 @@ import pytest
 
 from durable_service.core import admission
 from durable_service.core.availability import Availability, Queue, availability
-from durable_service.core.claims import Claimed, ClaimRequest, Exhausted, NotClaimable, Unclaimable, claim
+from durable_service.core.claims import (
+    Claimed,
+    ClaimRequest,
+    Exhausted,
+    NotClaimable,
+    Unclaimable,
+    claim,
+    claim_for_recovery,
+)
 from durable_service.core.definition import Budget
 from durable_service.core.errors import Reason
 from durable_service.core.lapses import due_at_ms, lapse
@@ -46,6 +54,21 @@ def test_a_claim_id_is_not_granted_twice() -> None:
     assert reason(lambda: claim(story.record, request, START_MS + 100)) is Reason.LEASE_LOST
     story.release()
     assert reason(lambda: claim(story.record, request, START_MS)) is Reason.LEASE_LOST
+
+
+def test_a_claim_id_for_recovery_is_not_granted_twice_either() -> None:
+    story = Story.begin()
+    story.claim()
+    story.prepare()
+    story.dispatch()
+    story.pass_ms(100)
+    story.claim("operator", recovery=True)
+    request = ClaimRequest("operator", "claim-2", LEASE_MS)
+    again = claim_for_recovery(story.record, request, story.now_ms)
+    assert (isinstance(again.answer, Claimed), again.written) == (True, False)
+    story.release()
+    late = story.now_ms + 1
+    assert reason(lambda: claim_for_recovery(story.record, request, late)) is Reason.LEASE_LOST
 
 
 def test_a_live_lease_blocks_even_its_own_worker() -> None:
@@ -243,6 +266,15 @@ def test_the_holder_of_an_overdue_task_is_asked_to_stop() -> None:
     assert story.record.lease is not None
     story.now_ms = 1_060
     assert story.acknowledge().state is TaskState.CANCELED
+
+
+def test_nothing_is_begun_after_the_deadline() -> None:
+    story = with_deadlines(finish_deadline_ms=1_050)
+    story.claim()
+    story.prepare()
+    story.now_ms = 1_050
+    assert reason(story.dispatch) is Reason.CANCEL_REQUESTED
+    assert story.action().state is ActionState.PREPARED
 
 
 def test_a_cancelled_task_whose_holder_is_gone_ends_by_itself() -> None:

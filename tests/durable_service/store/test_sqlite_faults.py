@@ -115,6 +115,19 @@ async def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     await SqliteTaskStore(database).close()
 
 
+async def test_the_database_of_another_program(tmp_path: Path) -> None:
+    database = tmp_path / "tasks.db"
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE songs (title TEXT)")
+    connection.close()
+    with pytest.raises(StoreUnavailable, match="another program: choose another file"):
+        SqliteTaskStore(database)
+    connection = sqlite3.connect(database)
+    assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("songs",)]
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    connection.close()
+
+
 async def closed_store_with(tmp_path: Path, *task_ids: str) -> Path:
     database = tmp_path / "tasks.db"
     store = SqliteTaskStore(database)
