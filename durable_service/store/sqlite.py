@@ -42,6 +42,7 @@ from durable_service.store.sqlite_file import (
     FileLock,
     connect_reader,
     connect_writer,
+    make_private,
     synchronise_folder,
     translated,
 )
@@ -76,6 +77,7 @@ class SqliteTaskStore:
         with ExitStack() as opened, translated():
             self._lock = FileLock(database)
             opened.callback(self._lock.release)
+            make_private(database)
             self._writing = opened.enter_context(closing(connect_writer(database)))
             migrate(self._writing)
             self._reading = opened.enter_context(closing(connect_reader(database)))

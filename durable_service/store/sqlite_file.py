@@ -72,6 +72,18 @@ class FileLock:
         os.close(self._descriptor)
 
 
+def make_private(database: Path) -> None:
+    """Makes the file, readable by its owner alone, when it is not there; SQLite gives its logs the same mode.
+
+    Raises:
+        StoreUnavailable: it cannot be opened for writing.
+    """
+    try:
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(StoreFault.READ_ONLY, f"cannot write {database}: {error.strerror}") from error
+
+
 def connect_writer(database: Path) -> sqlite3.Connection:
     """The one connection that writes; what it has committed is on the disk."""
     connection = _connect(database)

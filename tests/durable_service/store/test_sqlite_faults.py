@@ -104,6 +104,23 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         SqliteTaskStore(tmp_path / "missing" / "tasks.db")
 
 
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "tasks.db").mkdir()
+    with pytest.raises(StoreUnavailable, match=r"cannot write .*tasks\.db: Is a directory") as refusal:
+        SqliteTaskStore(tmp_path / "tasks.db")
+    assert refusal.value.fault is StoreFault.READ_ONLY
+
+
+async def test_the_files_are_for_their_owner_alone(store: SqliteTaskStore, tmp_path: Path) -> None:
+    await Scene(store).create("a")
+    modes = modes_of(tmp_path)
+    assert modes == {f"tasks.db{end}": 0o600 for end in ("", "-wal", "-shm", ".lock")}
+
+
+def modes_of(folder: Path) -> dict[str, int]:
+    return {entry.name: entry.stat().st_mode & 0o777 for entry in folder.iterdir()}
+
+
 async def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     database = tmp_path / "tasks.db"
     database.write_bytes(b"this is a text and not a database" * 200)
