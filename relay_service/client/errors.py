@@ -8,7 +8,7 @@ import grpc
 
 from relay_service.client.outcomes import CanceledOutcome, ErrorOutcome
 from relay_service.client.refusals import Refusal
-from service_common.errors import FieldViolation, ServiceError
+from service_common.client_errors import CallError
 
 _ADVICE: Final[Mapping[str, str]] = {
     "BAD_SIGNATURE": "check that the relay's projection has this id with the key id of this key file",
@@ -55,38 +55,11 @@ _ADVICE_BY_CODE: Final[Mapping[grpc.StatusCode, str]] = {
 }
 
 
-class RelayError(Exception):
-    """The relay, or the way to it, refused a call.
+class RelayError(CallError):
+    """The relay, or the way to it, refused a call."""
 
-    Attributes:
-        code: The gRPC code.
-        reason: Name of the relay's reason, such as `BAD_SIGNATURE`; empty when the status came from something
-            else on the way, or has lost its details there.
-        message: The relay's text.
-        metadata: Facts for programs, as text.
-        retry_after_ms: After how many milliseconds a repeat may help; None when the relay does not say.
-        violations: The fields at fault.
-    """
-
-    def __init__(self, error: ServiceError) -> None:
-        """Tell of what a status said."""
-        super().__init__(error.message)
-        self.code = error.code
-        self.reason = error.reason
-        self.message = error.message
-        self.metadata = error.metadata
-        self.retry_after_ms = error.retry_after_ms
-        self.violations: tuple[FieldViolation, ...] = error.violations
-
-    @property
-    def advice(self) -> str:
-        """What to do about it; empty when nothing is known to help."""
-        return _ADVICE.get(self.reason) or _ADVICE_BY_CODE.get(self.code, "")
-
-    def __str__(self) -> str:
-        name = self.reason or self.code.name
-        text = f"{name}: {self.message}" if self.message else name
-        return f"{text} ({self.advice})" if self.advice else text
+    advice_by_reason = _ADVICE
+    advice_by_code = _ADVICE_BY_CODE
 
 
 class JobEndReason(StrEnum):
