@@ -16,7 +16,7 @@ logger = logging.getLogger("sealwork.client")
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
-TOO_LARGE: Final = "BODYTOO_LARGE_FOR_SESSION"
+TOO_LARGE: Final = "BODY_TOO_LARGE_FOR_SESSION"
 
 
 class DualCalls:
