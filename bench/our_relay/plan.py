@@ -89,7 +89,7 @@ QUICK = Effort(
     latency_jobs=250,
     connected=(1, 1_000),
     queued=(1_000, 10_000, 100_000),
-    store_rounds=12,
+    store_rounds=50,
     drains=1,
 )
 FULL = Effort(
@@ -103,6 +103,6 @@ FULL = Effort(
     latency_jobs=1_000,
     connected=(1, 1_000, 5_000),
     queued=(1_000, 10_000, 100_000, 1_000_000),
-    store_rounds=40,
+    store_rounds=150,
     drains=3,
 )

@@ -8,8 +8,9 @@ from bench.interleaving import Progress, Ratio
 from bench.quantiles import median, paired_ratios, quantile
 from bench.stores.population import ROUTES, Operation, Population
 
-# Jobs that are under way in a store in one round; each has a route of its own.
-_JOBS = ROUTES // 2
+# Jobs that are under way in a store in one round; each has a route of its own. Not more, so that also on a
+# busy machine every job is sealed before the relay gives up waiting for that.
+_JOBS = ROUTES // 8
 
 
 @dataclass(slots=True)

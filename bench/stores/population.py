@@ -38,12 +38,15 @@ _FILLERS = 64
 
 
 class Operation(StrEnum):
-    """What happens to a job, in the order in which it happens."""
+    """What happens to a job, in the order in which it happens.
+
+    A claimed job is sealed next: it is waited for no longer than ten seconds.
+    """
 
     ENQUEUE = "enqueue"
     CLAIM = "claim"
-    RENEW = "renew"
     SEAL = "seal"
+    RENEW = "renew"
     TAKE = "take payload"
     COMPLETE = "complete"
     ACKNOWLEDGE = "acknowledge"
@@ -106,8 +109,8 @@ class Population:
         self._steps: Mapping[Operation, Callable[[_Lane], Awaitable[bool]]] = {
             Operation.ENQUEUE: self._enqueue,
             Operation.CLAIM: self._claim,
-            Operation.RENEW: self._renew,
             Operation.SEAL: self._seal,
+            Operation.RENEW: self._renew,
             Operation.TAKE: self._take,
             Operation.COMPLETE: self._complete,
             Operation.ACKNOWLEDGE: self._acknowledge,
