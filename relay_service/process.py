@@ -54,6 +54,8 @@ RELAY_LOG_KEYS = LOG_KEYS | {
 OPERATOR = "operator"
 # Descriptors beside those of connections: listeners, the log, the projection file, epoll.
 _OTHER_FILES = 1_000
+# Of one stream, where they wait for a store or a policy.
+_CONCURRENT_CALLS = 16
 
 
 def run(settings: RelaySettings) -> int:
@@ -215,6 +217,8 @@ def _times(settings: RelaySettings) -> SessionTimes:
         stream_age_ms=round(settings.stream_age_seconds * 1000),
         drain_ms=drain_ms,
         reconnect_spread_ms=drain_ms // 2,
+        # In memory no call waits for another, unless it waits for the policy.
+        concurrent_calls=1 if settings.store == MEMORY and not settings.policy else _CONCURRENT_CALLS,
     )
 
 

@@ -134,8 +134,19 @@ async def test_whoever_stops_waiting_leaves_the_others_waiting() -> None:
     await second
 
 
+async def test_with_room_for_one_a_call_is_carried_out_at_once() -> None:
+    under_way, log = ConcurrentCalls(1), []
+
+    async def call() -> None:
+        log.append(asyncio.current_task())
+
+    await under_way.start(frozenset({"1"}), call)
+    assert log == [asyncio.current_task()]
+    await under_way.settled()
+
+
 async def test_a_call_that_fails_makes_room(capsys: pytest.CaptureFixture[str]) -> None:
-    under_way = ConcurrentCalls(1)
+    under_way = ConcurrentCalls(2)
 
     async def fail() -> None:
         raise LookupError
