@@ -16,7 +16,8 @@ from relay_service.planes.convert import identity_to_proto
 from relay_service.projection_file import ProjectionError, format_projection, parse_projection
 from sealwork.relay.v1 import control_plane_pb2 as wire
 from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
-from tests.relay_service.planes.scene import claim
+from tests.relay_service.attacks.test_site_attacks import REQUESTS, of_site
+from tests.relay_service.planes.scene import claim, scene
 from tests.relay_service.raw_client import RawDaemon, RawOperator
 from tests.relay_service.relay_fixture import (
     PROJECTION,
@@ -161,3 +162,14 @@ async def test_a_device_whose_key_was_replaced_is_the_old_key_no_more() -> None:
         refusal = await relay.daemon().refused("ClaimJobs", claim())
         assert (refusal.code, refusal.reason) == BAD_SIGNATURE
         await relay.daemon(keys=keys_of("new")).call("GetSites", daemon_plane_pb2.GetSitesRequest())
+
+
+@pytest.mark.parametrize("method", [method for method in REQUESTS if not of_site(method)])
+async def test_a_revoked_device_is_refused_by_every_method(method: str) -> None:
+    async with scene() as relay:
+        relay.source.replace(with_device(replace(PROJECTION.devices[0], revoked=True)))
+        await relay.becomes("held", "queued")
+        before = await relay.dump()
+        refusal = await relay.daemon().refused(method, REQUESTS[method])
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.PERMISSION_DENIED, "DEVICE_REVOKED")
+        assert await relay.dump() == before
