@@ -1,34 +1,24 @@
 """The relay's settings. Nothing else reads the environment."""
 
-import difflib
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay_service.core.limits import DEFAULT_LEASE_MS, MAXIMUM_LEASE_MS, MINIMUM_LEASE_MS
 from relay_service.store_forms import FORMS, MEMORY, is_known
 from service_common.errors import SettingsError
 from service_common.listeners import Listener, check_listener, is_loopback
+from service_common.settings import SettingsForm
 
 PREFIX: Final = "RELAY_"
 
 _VERSION: Final = re.compile(r"v?\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
 _INSTANCE: Final = re.compile(r"[!-~]{0,128}")
 _WEB_PAGE: Final = re.compile(r"https?://[!-~]{1,2000}")
-_UNITS: Final = {"_ms": "milliseconds", "_seconds": "seconds"}
-# Kubernetes gives every container variables about each service of its namespace. For a service that is
-# called "relay" or "relay-admin" they have our prefix, and nobody has set them.
-_SERVICE_LINK: Final = re.compile(
-    rf"{PREFIX}(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
-)
-# Read by the commands that call a relay, often in the shell that starts one.
-_OF_COMMANDS: Final = frozenset({"OPERATOR_KEY"})
-_SERVICE_LINK_PORT: Final = re.compile(rf"{PREFIX}(?:\w+_)?PORT=(?:tcp|udp|sctp)://\S+")
 
 
 class RelaySettings(BaseSettings):
@@ -200,6 +190,16 @@ class RelaySettings(BaseSettings):
         return self
 
 
+FORM: Final = SettingsForm(
+    RelaySettings,
+    prefix=PREFIX,
+    owner="the relay",
+    help_command="relay-service check-config --help",
+    # Read by the commands that call a relay, often in the shell that starts one.
+    of_commands=frozenset({"OPERATOR_KEY"}),
+)
+
+
 def load_settings(flags: Mapping[str, object] | None = None) -> RelaySettings:
     """Return the settings of the environment with the given ones over them.
 
@@ -209,80 +209,14 @@ def load_settings(flags: Mapping[str, object] | None = None) -> RelaySettings:
     Raises:
         SettingsError: One line for each setting that has to change.
     """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    faults = [*_unknown_variables(os.environ)]
-    try:
-        settings = RelaySettings(**given)  # type: ignore[arg-type]
-    except ValidationError as error:
-        faults.extend(_fault(detail, given) for detail in error.errors())
-    else:
-        if not faults:
-            return settings
-    raise SettingsError("\n".join(faults))
+    return FORM.load(flags)
 
 
 def describe_settings(settings: RelaySettings) -> dict[str, str]:
     """Return the effective settings as text by variable name, secrets masked."""
-    return {variable_of(name): _shown(getattr(settings, name)) for name in RelaySettings.model_fields}
+    return FORM.describe(settings)
 
 
 def variable_of(field: str) -> str:
     """Return the environment variable of a field."""
-    return PREFIX + field.upper()
-
-
-def flag_of(field: str) -> str:
-    """Return the option of a field; options take durations with their unit, so the name has none."""
-    return "--" + field.removesuffix("_ms").removesuffix("_seconds").replace("_", "-")
-
-
-def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    known = [field.upper() for field in RelaySettings.model_fields]
-    faults = []
-    for name, value in sorted(environment.items()):
-        setting = name.upper().removeprefix(PREFIX)
-        if (
-            setting == name.upper()
-            or setting in known
-            or setting in _OF_COMMANDS
-            or _is_service_link(name, value)
-        ):
-            continue
-        near = difflib.get_close_matches(setting, known, n=1)
-        meant = f"did you mean {PREFIX}{near[0]}?" if near else "relay-service check-config --help lists them"
-        faults.append(f"{name}: is not a setting of the relay; {meant}")
-    return faults
-
-
-def _is_service_link(name: str, value: str) -> bool:
-    return bool(_SERVICE_LINK.fullmatch(name) or _SERVICE_LINK_PORT.fullmatch(f"{name}={value}"))
-
-
-def _fault(detail: Any, given: Mapping[str, object]) -> str:
-    message = str(detail["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    if not detail["loc"]:
-        return message
-    field = str(detail["loc"][0])
-    if field not in RelaySettings.model_fields:
-        return f"{field}: is not a setting of the relay"
-    if detail["type"] in {"greater_than_equal", "less_than_equal"}:
-        message += next((f" {unit}" for suffix, unit in _UNITS.items() if field.endswith(suffix)), "")
-    return f"{flag_of(field) if field in given else variable_of(field)}: {message}"
-
-
-def _shown(value: object) -> str:
-    match value:
-        case SecretStr():
-            return str(value)
-        case str() if "@" in value and "://" in value:
-            # A password before the host.
-            scheme, _, rest = value.partition("://")
-            return f"{scheme}://***@{rest.rpartition('@')[2]}"
-        case bool():
-            return str(value).lower()
-        case None:
-            return ""
-        case float():
-            return f"{value:g}"
-        case _:
-            return str(value)
+    return FORM.variable_of(field)

@@ -24,7 +24,6 @@ from relay_service.planes import convert
 from relay_service.planes.daemon_calls import DaemonCalls
 from relay_service.planes.refusals import body_too_large
 from relay_service.planes.validation import Checks
-from relay_service.sessions.credit import CreditLimit
 from relay_service.sessions.daemon_replies import answer, jobs_of
 from relay_service.sessions.epoch_fence import EpochFence
 from relay_service.sessions.framing import DaemonFraming, DaemonItem, DaemonServerItem
@@ -36,6 +35,7 @@ from sealwork.session.v1 import session_pb2
 from service_common.background import Background
 from service_common.errors import ServiceError
 from service_common.sessions.concurrent_calls import ConcurrentCalls
+from service_common.sessions.credit import CreditLimit
 from service_common.sessions.endings import EndReason, protocol_violation
 from service_common.sessions.registry import superseded
 from service_common.sessions.session import ServerSession, SessionSetting

@@ -9,13 +9,13 @@ import grpc.aio
 
 from relay_service.planes.site_calls import SiteCalls
 from relay_service.planes.validation import Checks
-from relay_service.sessions.credit import CreditLimit
 from relay_service.sessions.framing import SiteFraming, SiteItem, SiteServerItem
 from relay_service.sessions.published_jobs import PublishedJobs
 from relay_service.sessions.site_replies import answer, jobs_of
 from sealwork.relay.v1 import site_plane_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.sessions.concurrent_calls import ConcurrentCalls
+from service_common.sessions.credit import CreditLimit
 from service_common.sessions.endings import EndReason, protocol_violation
 from service_common.sessions.session import ServerSession, SessionSetting
 

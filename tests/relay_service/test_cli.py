@@ -7,10 +7,11 @@ import click
 import pytest
 
 from relay_service.cli import relay_service
-from relay_service.config import RelaySettings, flag_of, variable_of
+from relay_service.config import RelaySettings, variable_of
 from relay_service.projection_file import load_projection
 from service_common.durations import Duration, show_duration
 from service_common.errors import SettingsError
+from service_common.settings import flag_of
 from tests.relay_service.command_runs import Run, run_command
 
 ROOT = Path(__file__).parents[2]

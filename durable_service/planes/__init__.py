@@ -1,0 +1,1 @@
+"""The gRPC surface, one file a service: convert, call, convert."""

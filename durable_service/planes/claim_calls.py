@@ -1,0 +1,260 @@
+"""How workers come to hold tasks: the next one, one by its id, one to recover."""
+
+import asyncio
+from collections import OrderedDict
+from typing import Final
+
+from durable_service.caller import Caller, for_caller
+from durable_service.core.claims import (
+    ClaimAnswer,
+    Claimed,
+    ClaimRequest,
+    Exhausted,
+    NotClaimable,
+    Unclaimable,
+    claim,
+    claim_for_recovery,
+)
+from durable_service.core.definition import Driver, TaskKey
+from durable_service.core.errors import DomainError, Reason
+from durable_service.core.model import ClaimReason, TaskRecord
+from durable_service.core.step import Decision
+from durable_service.planes.convert import (
+    drivers_of,
+    duration_of,
+    lease_message,
+    milliseconds_of_duration,
+    status_message,
+)
+from durable_service.planes.parts import Parts
+from durable_service.planes.refusals import role_not_allowed
+from durable_service.planes.task_messages import task_message
+from durable_service.planes.validation import Checks
+from durable_service.store.base import ClaimableQuery
+from sealwork.durable.v1 import task_pb2, worker_service_pb2
+from service_common.clocks import Clock
+from service_common.deadlines import within
+
+REASONS: Final = {
+    ClaimReason.FRESH: worker_service_pb2.CLAIM_REASON_FRESH,
+    ClaimReason.RESUMED: worker_service_pb2.CLAIM_REASON_RESUMED,
+    ClaimReason.RECLAIMED: worker_service_pb2.CLAIM_REASON_RECLAIMED,
+    ClaimReason.RECOVERY: worker_service_pb2.CLAIM_REASON_RECOVERY,
+}
+OBSTACLES: Final = {
+    Unclaimable.TERMINAL: worker_service_pb2.NOT_CLAIMABLE_REASON_TERMINAL,
+    Unclaimable.LEASED: worker_service_pb2.NOT_CLAIMABLE_REASON_LEASED,
+    Unclaimable.AWAITING_APPROVAL: worker_service_pb2.NOT_CLAIMABLE_REASON_AWAITING_APPROVAL,
+    Unclaimable.RECOVERY_ONLY: worker_service_pb2.NOT_CLAIMABLE_REASON_RECOVERY_ONLY,
+    Unclaimable.NOT_BEFORE: worker_service_pb2.NOT_CLAIMABLE_REASON_NOT_BEFORE,
+    Unclaimable.NOTHING_TO_RECOVER: worker_service_pb2.NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER,
+}
+# Candidates looked at in one turn: another worker may be faster at some of them.
+_CANDIDATES: Final = 10
+# Whoever waits is told of work. This is for what nobody told of, such as a pause that began before a restart.
+_SAFETY_SECONDS: Final = 5.0
+# Claims whose repeat is recognised after their lease is over.
+_REMEMBERED: Final = 10_000
+
+
+class _WaitingClaim:
+    """A call that waits for a first task."""
+
+    def __init__(self, tenant_id: str, drivers: frozenset[Driver]) -> None:
+        self.tenant_id = tenant_id
+        self.drivers = drivers
+        self._offered = asyncio.Event()
+
+    def offer(self, driver: Driver, count: int) -> bool:
+        """Wakes the call; one that was woken already leaves the task to somebody else."""
+        if self._offered.is_set():
+            return False
+        self._offered.set()
+        return True
+
+    def begin(self) -> None:
+        self._offered.clear()
+
+    async def wait(self, clock: Clock, seconds: float) -> None:
+        try:
+            await within(clock, seconds, self._offered.wait())
+        except TimeoutError:
+            return
+
+
+class ClaimCalls:
+    """The claims of WorkerService."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._claims: OrderedDict[tuple[str, str], TaskKey] = OrderedDict()
+
+    async def claim_next(
+        self, caller: Caller, request: worker_service_pb2.ClaimNextRequest
+    ) -> worker_service_pb2.ClaimNextResponse:
+        checks = Checks()
+        checks.drivers("drivers", request.drivers, 1)
+        checks.wait("wait", request.wait)
+        checks.label("worker_id", request.worker_id)
+        checks.label("claim_id", request.claim_id)
+        checks.raise_faults()
+        drivers = drivers_of(request.drivers)
+        require_drivers(caller, drivers)
+        ask = self._request(caller, request.worker_id, request.claim_id)
+        known = await self._known(caller, ask)
+        if known is not None:
+            decision = await self._claim(caller, known, ask)
+            claimed = await self._claimed(caller, decision)
+            return worker_service_pb2.ClaimNextResponse(claimed=claimed)
+        seconds = milliseconds_of_duration(request.wait) / 1000
+        won = await self._wait_for_one(caller, ask, drivers, seconds)
+        if won is None:
+            return worker_service_pb2.ClaimNextResponse()
+        return worker_service_pb2.ClaimNextResponse(claimed=await self._claimed(caller, won))
+
+    async def claim_task(
+        self, caller: Caller, request: worker_service_pb2.ClaimTaskRequest
+    ) -> worker_service_pb2.ClaimTaskResponse:
+        key, ask = await self._named(caller, request)
+        decision = await self._claim(caller, key, ask)
+        answer = decision.answer
+        if isinstance(answer, Claimed):
+            return worker_service_pb2.ClaimTaskResponse(claimed=await self._claimed(caller, decision))
+        if isinstance(answer, Exhausted):
+            return worker_service_pb2.ClaimTaskResponse(stopped=status_message(decision.record))
+        return worker_service_pb2.ClaimTaskResponse(
+            not_claimable=await self._not_claimable(decision.record, answer)
+        )
+
+    async def claim_for_recovery(
+        self, caller: Caller, request: worker_service_pb2.ClaimForRecoveryRequest
+    ) -> worker_service_pb2.ClaimForRecoveryResponse:
+        key, ask = await self._named(caller, request)
+        decision = await self._store.update(
+            key, for_caller(caller, lambda record, now_ms: claim_for_recovery(record, ask, now_ms))
+        )
+        answer = decision.answer
+        if isinstance(answer, NotClaimable):
+            return worker_service_pb2.ClaimForRecoveryResponse(
+                not_claimable=await self._not_claimable(decision.record, answer)
+            )
+        self._remember(ask, key)
+        return worker_service_pb2.ClaimForRecoveryResponse(claimed=await self._claimed(caller, decision))
+
+    async def _named(
+        self,
+        caller: Caller,
+        request: worker_service_pb2.ClaimTaskRequest | worker_service_pb2.ClaimForRecoveryRequest,
+    ) -> tuple[TaskKey, ClaimRequest]:
+        checks = Checks()
+        checks.identifier("task_id", request.task_id)
+        checks.label("worker_id", request.worker_id)
+        checks.label("claim_id", request.claim_id)
+        checks.raise_faults()
+        key = caller.key(request.task_id)
+        ask = self._request(caller, request.worker_id, request.claim_id)
+        known = await self._known(caller, ask)
+        if known not in {None, key}:
+            raise DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task")
+        return key, ask
+
+    async def _wait_for_one(
+        self, caller: Caller, ask: ClaimRequest, drivers: frozenset[Driver], seconds: float
+    ) -> Decision[ClaimAnswer] | None:
+        clock = self._parts.clock
+        end = clock.monotonic() + seconds
+        waiting = _WaitingClaim(caller.tenant_id, drivers)
+        if seconds > 0:
+            # Before the first look: what comes in between is not missed.
+            self._parts.offers.enter(waiting)
+        try:
+            while True:
+                waiting.begin()
+                won = await self._claim_one(caller, ask, drivers)
+                remaining = end - clock.monotonic()
+                if won is not None or remaining <= 0 or self._parts.watches.leaving.is_set():
+                    return won
+                await waiting.wait(clock, min(remaining, _SAFETY_SECONDS))
+        finally:
+            self._parts.offers.leave(waiting)
+
+    async def _claim_one(
+        self, caller: Caller, ask: ClaimRequest, drivers: frozenset[Driver]
+    ) -> Decision[ClaimAnswer] | None:
+        query = ClaimableQuery(caller.tenant_id, drivers, limit=_CANDIDATES)
+        while True:
+            candidates = await self._store.claimable(query)
+            stopped = 0
+            for record in candidates:
+                try:
+                    decision = await self._claim(caller, record.key, ask)
+                except DomainError as error:
+                    # It was purged since.
+                    if error.reason is not Reason.TASK_NOT_FOUND:
+                        raise
+                    continue
+                if isinstance(decision.answer, Claimed):
+                    return decision
+                stopped += isinstance(decision.answer, Exhausted)
+            # Those without attempts leave the queue by being claimed; behind them there may be others.
+            if not stopped:
+                return None
+
+    async def _claim(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> Decision[ClaimAnswer]:
+        decision = await self._store.update(
+            key, for_caller(caller, lambda record, now_ms: claim(record, ask, now_ms))
+        )
+        if isinstance(decision.answer, Claimed):
+            self._remember(ask, key)
+        return decision
+
+    async def _known(self, caller: Caller, ask: ClaimRequest) -> TaskKey | None:
+        """The task that this claim id was granted."""
+        remembered = self._claims.get((ask.worker_id, ask.claim_id))
+        if remembered is not None:
+            return remembered
+        # Another process, or this one before a restart, may have granted it.
+        for record in await self._store.held(caller.tenant_id, ask.worker_id):
+            if record.lease is not None and record.lease.claim_id == ask.claim_id:
+                return record.key
+        return None
+
+    def _remember(self, ask: ClaimRequest, key: TaskKey) -> None:
+        self._claims[ask.worker_id, ask.claim_id] = key
+        if len(self._claims) > _REMEMBERED:
+            self._claims.popitem(last=False)
+
+    def _request(self, caller: Caller, worker_id: str, claim_id: str) -> ClaimRequest:
+        return ClaimRequest(caller.holder_name(worker_id), claim_id, self._parts.lease_ms)
+
+    async def _claimed(
+        self, caller: Caller, decision: Decision[ClaimAnswer]
+    ) -> worker_service_pb2.ClaimedTask | None:
+        answer = decision.answer
+        if not isinstance(answer, Claimed):
+            return None
+        now_ms = await self._store.now_ms()
+        return worker_service_pb2.ClaimedTask(
+            task=task_message(decision.record, caller, task_pb2.TASK_VIEW_WORKER, now_ms),
+            lease=lease_message(answer.lease, now_ms),
+            reason=REASONS[answer.reason],
+        )
+
+    async def _not_claimable(
+        self, record: TaskRecord, answer: NotClaimable
+    ) -> worker_service_pb2.NotClaimable:
+        message = worker_service_pb2.NotClaimable(reason=OBSTACLES[answer.why], status=status_message(record))
+        if answer.until_ms is not None:
+            message.retry_after.CopyFrom(duration_of(answer.until_ms - await self._store.now_ms()))
+        if answer.why is Unclaimable.AWAITING_APPROVAL:
+            message.approval_ids.extend(answer.ids)
+        elif answer.why is Unclaimable.RECOVERY_ONLY:
+            message.action_ids.extend(answer.ids)
+        return message
+
+
+def require_drivers(caller: Caller, drivers: frozenset[Driver]) -> None:
+    """Raises ROLE_NOT_ALLOWED unless the credential allows each of these drivers."""
+    if not all(map(caller.executes, drivers)):
+        raise role_not_allowed("the principal does not execute one of these drivers")
