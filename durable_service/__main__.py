@@ -1,13 +1,6 @@
-"""The durable-service command."""
+"""`python -m durable_service` is the durable-service command."""
 
-import sys
-
-
-def main() -> int:
-    """Says that this version has no durable service; returns a failing exit status."""
-    print("durable-service is not part of this version of sealwork", file=sys.stderr)
-    return 1
-
+from durable_service.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,1 @@
+"""The commands of durable-service, one file a group."""

@@ -1,0 +1,1 @@
+"""What a connected worker has: its stream, its leases and its credit."""

@@ -1,0 +1,83 @@
+"""Calls of a worker that ride its stream, each answered as its unary twin would be."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from durable_service.caller import Caller
+from durable_service.planes.action_calls import ActionCalls
+from durable_service.planes.gate import Gate, errors_told
+from durable_service.planes.lease_calls import LeaseCalls
+from durable_service.planes.record_calls import RecordCalls
+from durable_service.planes.refusals import body_too_large, not_implemented
+from durable_service.sessions.framing import DOMAIN
+from sealwork.durable.v1 import worker_service_pb2
+from service_common.call_failures import refusal_of
+
+Call = Callable[[Caller, Any], Awaitable[Any]]
+
+# Arms of WorkerCall, and the methods that they are twins of.
+METHODS: Final = {
+    "reserve_budget": "ReserveBudget",
+    "append_event": "AppendEvent",
+    "prepare_action": "PrepareAction",
+    "begin_dispatch": "BeginDispatch",
+    "confirm_action": "ConfirmAction",
+    "mark_action_unknown": "MarkActionUnknown",
+    "release_task": "ReleaseTask",
+    "yield_task": "YieldTask",
+    "complete_task": "CompleteTask",
+    "fail_task": "FailTask",
+    "acknowledge_cancellation": "AcknowledgeCancellation",
+}
+_NO_TASKS: Final[frozenset[str]] = frozenset()
+
+
+class StreamCalls:
+    """Answers the calls of streams."""
+
+    def __init__(self, gate: Gate, leases: LeaseCalls, actions: ActionCalls, records: RecordCalls) -> None:
+        self._gate = gate
+        self._calls: dict[str, Call] = {
+            arm: getattr(calls, arm)
+            for arm in METHODS
+            for calls in (leases, actions, records)
+            if hasattr(calls, arm)
+        }
+
+    async def answer(
+        self, principal_id: str, worker_id: str, call: worker_service_pb2.WorkerCall, limit: int
+    ) -> worker_service_pb2.WorkerReply:
+        """The reply to one call; an error is a reply too.
+
+        Args:
+            worker_id: whose lease is meant where the call names none.
+            limit: largest body either way, in bytes.
+        """
+        try:
+            with errors_told():
+                return await self._answer(principal_id, worker_id, call, limit)
+        except Exception as error:  # noqa: BLE001 - as the unary call maps them
+            refusal = refusal_of(error, "a call on a worker's stream")
+            return worker_service_pb2.WorkerReply(id=call.id, error=refusal.to_status(DOMAIN))
+
+    async def _answer(
+        self, principal_id: str, worker_id: str, call: worker_service_pb2.WorkerCall, limit: int
+    ) -> worker_service_pb2.WorkerReply:
+        arm = call.WhichOneof("request")
+        if arm is None:
+            raise not_implemented("this service does not know that call; use the unary method")
+        request = getattr(call, arm)
+        if request.ByteSize() > limit:
+            raise body_too_large(limit)
+        if not request.lease.worker_id:
+            request.lease.worker_id = worker_id
+        response = await self._calls[arm](self._gate.caller(METHODS[arm], principal_id), request)
+        if response.ByteSize() > limit:
+            raise body_too_large(limit)
+        return worker_service_pb2.WorkerReply(id=call.id, **{arm: response})
+
+
+def tasks_of(call: worker_service_pb2.WorkerCall) -> frozenset[str]:
+    """The tasks that a call has to do with."""
+    arm = call.WhichOneof("request")
+    return _NO_TASKS if arm is None else frozenset((getattr(call, arm).lease.task_id,))
