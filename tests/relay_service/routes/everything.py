@@ -93,8 +93,15 @@ class Everything:
     relay: RelayUnderTest
     records: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
 
+    @property
+    def has_two_relays(self) -> bool:
+        return hasattr(self.relay, "device_server")
+
     def channel(self, name: str) -> Any:
-        return RecordingChannel(self.relay.channel, self.records[name])
+        """Where sites connect, and where everybody else does: two relays when there are two."""
+        elsewhere = getattr(self.relay, "device_channel", self.relay.channel)
+        channel = self.relay.channel if name.startswith("site-") else elsewhere
+        return RecordingChannel(channel, self.records[name])
 
     def site(self, name: str) -> RawSite:
         return self.relay.site(f"site-{name}", channel=self.channel(f"site-{name}"))
@@ -141,18 +148,29 @@ class Everything:
         self.relay.source.replace(replace(self.relay.source.current, **parts))
 
 
+OPTIONS: dict[str, Any] = {
+    "policy": EverythingPolicy(),
+    "pairing": PairingSettings(
+        control_plane_key=bytes(range(32)),
+        starts_per_minute=1_000,
+        verification_url="https://example.org/pair",
+    ),
+    "offered_version": "9.8.7",
+}
+TIMES = SessionTimes(queued_notices=4, drain_ms=1_000)
+
+
 @asynccontextmanager
-async def everything() -> AsyncIterator[Everything]:
-    """Serves the relay."""
-    options: dict[str, Any] = {
-        "projection": PROJECTION,
-        "policy": EverythingPolicy(),
-        "pairing": PairingSettings(
-            control_plane_key=bytes(range(32)),
-            starts_per_minute=1_000,
-            verification_url="https://example.org/pair",
-        ),
-        "offered_version": "9.8.7",
-    }
-    async with serving(SessionTimes(queued_notices=4, drain_ms=1_000), **options) as relay:
+async def at_one_relay() -> AsyncIterator[Everything]:
+    async with serving(TIMES, projection=PROJECTION, **OPTIONS) as relay:
+        yield Everything(relay)
+
+
+@asynccontextmanager
+async def at_two_relays(url: str) -> AsyncIterator[Everything]:
+    """Sites are at one and all others at the other, with the Valkey server at `url` between them."""
+    from tests.relay_service.replicas.two_relays import two_relays
+
+    async with two_relays(url, TIMES, **OPTIONS) as relay:
+        relay.source.replace(PROJECTION)
         yield Everything(relay)
