@@ -69,17 +69,21 @@ class DualCalls:
         return await self._calls.call(method, request, timeout=timeout)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in the background, until `close` at the latest."""
+        """Run something in the background, until `end` or `close` at the latest."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
-    async def close(self) -> None:
-        """End what runs in the background, and close the channel of the calls."""
+    async def end(self) -> None:
+        """End what runs in the background; the unary calls can still be made."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """End what runs in the background, and close the channel of the calls."""
+        await self.end()
         await self._calls.close()
 
     def _finished(self, task: "asyncio.Task[None]") -> None:

@@ -1,0 +1,185 @@
+"""Finding work: a claim whenever something may wait, and as many as there are free slots."""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from durable_service.client.calls import Calls
+from durable_service.client.errors import DurableError
+from durable_service.client.held_task import HeldTask
+from durable_service.client.methods import CLAIM_NEXT, RENEW_LEASES
+from durable_service.client.times import duration_of
+from durable_service.client.worker_session import FINAL_REASONS
+from durable_service.core.definition import Driver
+from sealwork.durable.v1 import lease_pb2, task_pb2, worker_service_pb2
+from service_common.client_backoff import Backoff
+from service_common.client_session_types import seconds_of
+from service_common.clocks import Clock
+from service_common.deadlines import within
+from service_common.unary_calls import CALL_SECONDS
+
+logger = logging.getLogger("sealwork.client")
+
+# Hints can be lost.
+_UNASKED_SECONDS: Final = 60.0
+_LONG_POLL_MS: Final = 10_000
+# A wait uses up time of a lease that was granted at its end: past this share it is renewed before it is used.
+_USED_SHARE: Final = 0.1
+_FIRST_SECONDS: Final = 0.5
+_KEPT: Final = frozenset({lease_pb2.LEASE_STATE_ACTIVE, lease_pb2.LEASE_STATE_CANCEL_REQUESTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """A task that was claimed, and its lease."""
+
+    claimed: worker_service_pb2.ClaimedTask
+    held: HeldTask
+
+
+class Claimer:
+    """Claims the task that has waited longest, again and again."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        worker_id: str,
+        drivers: Sequence[Driver],
+        *,
+        free_slots: Callable[[], int],
+        has_stream: Callable[[], bool],
+        on_won: Callable[[Won], None],
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            calls: The service.
+            worker_id: Who claims.
+            drivers: What it can execute.
+            free_slots: Returns how many more tasks it would take.
+            has_stream: Tells whether hints can come.
+            on_won: Takes what was claimed.
+            clock: Times everything.
+            random: Jitter.
+        """
+        self._calls = calls
+        self._worker_id = worker_id
+        self._drivers = [task_pb2.DriverRef(id=each.id, version=each.version) for each in drivers]
+        self._free_slots = free_slots
+        self._has_stream = has_stream
+        self._on_won = on_won
+        self._clock = clock
+        self._backoff = Backoff(random, first_seconds=_FIRST_SECONDS)
+        self._news = asyncio.Event()
+        self._claim_id = ""
+        self._stopped = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look at once: something may wait, or a slot has become free."""
+        self._news.set()
+
+    def stop(self) -> None:
+        """Claim nothing more; `run` returns once the claim under way is answered."""
+        self._stopped.set()
+        self._news.set()
+
+    async def run(self) -> None:
+        """Claim until stopped.
+
+        Raises:
+            DurableError: The service will not have this worker; another try cannot change that.
+        """
+        while not self._stopped.is_set():
+            self._news.clear()
+            if self._free_slots() <= 0:
+                await self._news.wait()
+                continue
+            try:
+                won = await self._claim()
+            except DurableError as error:
+                if error.reason in FINAL_REASONS:
+                    raise
+                await self._rest(error)
+                continue
+            self._backoff.reset()
+            if won is not None:
+                self._on_won(won)
+            elif self._has_stream():
+                await self._pause(_UNASKED_SECONDS, self._news)
+
+    async def _claim(self) -> Won | None:
+        # Kept until it is answered: what an answer that was lost has granted is granted again, not on top.
+        self._claim_id = self._claim_id or uuid.uuid4().hex
+        wait_ms = 0 if self._has_stream() else _LONG_POLL_MS
+        request = worker_service_pb2.ClaimNextRequest(
+            claim_id=self._claim_id,
+            worker_id=self._worker_id,
+            drivers=self._drivers,
+            wait=duration_of(wait_ms),
+        )
+        sent_at = self._clock.monotonic()
+        try:
+            answer = await self._calls.call(
+                CLAIM_NEXT, request, timeout=CALL_SECONDS + wait_ms / 1000, attempts=1
+            )
+        except DurableError as error:
+            if error.reason in {"LEASE_LOST", "REQUEST_ID_REUSED"}:
+                # The lease of an answer that was lost has run out; its claim is spent.
+                self._claim_id = ""
+            raise
+        self._claim_id = ""
+        if not answer.HasField("claimed"):
+            return None
+        return await self.won(answer.claimed, sent_at)
+
+    async def won(self, claimed: worker_service_pb2.ClaimedTask, sent_at: float) -> Won | None:
+        """Return the lease of a claim that was asked for at `sent_at`; None when it is lost already."""
+        remaining = seconds_of(claimed.lease.remaining)
+        if self._clock.monotonic() - sent_at > remaining * _USED_SHARE:
+            renewed = await self._renewed(claimed)
+            if renewed is None:
+                return None
+            remaining, sent_at = renewed
+        held = HeldTask(
+            claimed.task.task_id,
+            self._worker_id,
+            claimed.lease.fence,
+            remaining_seconds=remaining,
+            sent_at=sent_at,
+            clock=self._clock,
+        )
+        return Won(claimed, held)
+
+    async def _renewed(self, claimed: worker_service_pb2.ClaimedTask) -> tuple[float, float] | None:
+        lease = lease_pb2.LeaseRef(
+            task_id=claimed.task.task_id, worker_id=self._worker_id, fence=claimed.lease.fence
+        )
+        sent_at = self._clock.monotonic()
+        answer = await self._calls.call(RENEW_LEASES, worker_service_pb2.RenewLeasesRequest(leases=[lease]))
+        verdict = answer.verdicts[0]
+        if verdict.state not in _KEPT:
+            logger.info("the task %s was lost while its claim was under way", claimed.task.task_id)
+            return None
+        return seconds_of(verdict.remaining), sent_at
+
+    async def _rest(self, error: DurableError) -> None:
+        logger.info("the service could not be asked for work: %s", error)
+        self._backoff.fail()
+        # Not cut short by hints: whatever stood against the claim would stand against the next one.
+        pause = self._backoff.delay((error.retry_after_ms or 0) / 1000)
+        await self._pause(pause, self._stopped)
+
+    async def _pause(self, seconds: float, event: asyncio.Event) -> None:
+        with contextlib.suppress(TimeoutError):
+            await within(self._clock, seconds, _set(event))
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
