@@ -6,7 +6,7 @@ from importlib.metadata import version as version_of
 
 import click
 
-_PURPOSE = """Run a durable task service: long work that survives its workers, its outside effects written down.
+_PURPOSE = """Run a durable task service: long work that survives the workers that do it.
 
 First steps on one machine:
 

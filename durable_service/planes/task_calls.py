@@ -14,7 +14,7 @@ from durable_service.core.states import TERMINAL
 from durable_service.planes.convert import milliseconds_of_duration, status_message
 from durable_service.planes.page_tokens import PageTokens
 from durable_service.planes.parts import Parts
-from durable_service.planes.task_creation import creation_of
+from durable_service.planes.task_creation import creation_of, named_as_requested
 from durable_service.planes.task_filters import TaskSelection, selection_of
 from durable_service.planes.task_messages import checked_view, task_message
 from durable_service.planes.validation import Checks, check_task_id
@@ -58,7 +58,7 @@ class TaskCalls:
     ) -> DomainError:
         """The refusal, without the digest of a task that is another actor's."""
         if error.reason is not Reason.DEFINITION_MISMATCH:
-            return error
+            return named_as_requested(error)
         record = await self._store.get(creation.definition.key)
         if record is not None and caller.sees(record):
             return error

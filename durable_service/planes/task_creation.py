@@ -1,5 +1,6 @@
 """From the request that admits a task to the core's word for it."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
 from durable_service.caller import Caller
@@ -7,6 +8,7 @@ from durable_service.core.admission import TaskCreation
 from durable_service.core.canonical_json import CanonicalJson
 from durable_service.core.canonical_json_reader import parse_canonical
 from durable_service.core.definition import Budget, Identity, TaskDefinition
+from durable_service.core.errors import DomainError
 from durable_service.core.limits import (
     DEFAULT_MAXIMUM_ATTEMPTS,
     DEFAULT_MAXIMUM_COST_MICROS,
@@ -18,6 +20,13 @@ from durable_service.planes.validation import LONGEST_DELAY_MS, Checks
 from sealwork.durable.v1 import task_pb2, task_service_pb2
 
 _MOST_EXTENSIONS = 64
+_FIELDS = {
+    "id": "task_id",
+    "notBefore": "delay",
+    "startDeadline": "start_within",
+    "finishDeadline": "finish_within",
+}
+_IN_DEFINITION = frozenset({"manifestHash", "inputRef", "policyRevision", "grantRefs", "budget", "driver"})
 _SPANS = {"start_within": 1, "finish_within": 1, "delay": 0}
 
 
@@ -98,3 +107,22 @@ def _instant(request: task_service_pb2.CreateTaskRequest, field: str, now_ms: in
     if not request.HasField(field):  # type: ignore[arg-type]
         return None
     return min(now_ms + milliseconds_of_duration(getattr(request, field)), MAXIMUM_SAFE_INTEGER)
+
+
+def named_as_requested(error: DomainError) -> DomainError:
+    """The refusal of a creation, with fields as the request has them."""
+    if not error.violations:
+        return error
+    violations = [replace(each, subject=_requested(each.subject)) for each in error.violations]
+    message = f"{violations[0].subject}: {violations[0].description}"
+    return DomainError(error.reason, message, error.details, violations)
+
+
+def _requested(subject: str) -> str:
+    if subject in _FIELDS:
+        return _FIELDS[subject]
+    if subject.startswith("identity."):
+        return "run." + subject.removeprefix("identity.")
+    if subject.partition(".")[0].partition("/")[0] in _IN_DEFINITION:
+        return "definition." + subject
+    return subject
