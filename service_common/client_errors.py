@@ -1,11 +1,18 @@
 """What a client gets for a call that a service, or the way to it, refused."""
 
+import re
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import grpc
 
 from service_common.errors import FieldViolation, ServiceError
+
+# As gRPC tells that nothing listens: with the address and the system's reason, among more for programmers.
+_NOT_REACHED: Final = re.compile(
+    r"failed to connect to all addresses; last error: .*?"
+    r"(?:ipv[46]|unix):(\S+): (?:Failed to connect to remote host: )?"
+)
 
 
 class CallError(Exception):
@@ -41,5 +48,6 @@ class CallError(Exception):
 
     def __str__(self) -> str:
         name = self.reason or self.code.name
-        text = f"{name}: {self.message}" if self.message else name
+        message = _NOT_REACHED.sub(r"cannot connect to \1: ", self.message)
+        text = f"{name}: {message}" if message else name
         return f"{text} ({self.advice})" if self.advice else text

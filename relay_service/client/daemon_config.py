@@ -117,21 +117,22 @@ def load_daemon_config(path: Path | None, options: Mapping[str, object] | None =
     folder = DEFAULT_FOLDER.expanduser() if path is None else path.absolute().parent
     told = {} if path is None else _read_toml(path)
     given = {key: value for key, value in (options or {}).items() if value is not None}
-    paired = _read_pairing({**told, **given}, folder)
+    usual_keys = _usual_keys({**told, **given}, folder)
+    paired = _read_pairing({**told, **given}, folder, usual_keys)
     file = ConfigTable("configuration" if path is None else str(path), {**paired, **told})
-    config = _read(file, ConfigTable("command line", given), folder)
+    config = _read(file, ConfigTable("command line", given), folder, usual_keys)
     file.finish()
     return config
 
 
-def _read(file: ConfigTable, options: ConfigTable, folder: Path) -> DaemonConfig:
+def _read(file: ConfigTable, options: ConfigTable, folder: Path, usual_keys: Path) -> DaemonConfig:
     services = _read_services(file.under(options, "services"), folder)
     config = DaemonConfig(
         relay=_read_relay(file.under(options, "relay")),
         runner_id=read_name(file.under(options, "runner_id"), "runner_id", NAME_CHARACTERS),
         owner=_read_owner(file.under(options, "owner")),
         control_plane_key=_read_control_plane_key(file.under(options, "control_plane_key")),
-        keys=file.under(options, "keys").path("keys", folder) or folder / "keys.json",
+        keys=file.under(options, "keys").path("keys", folder) or usual_keys,
         pins=_read_pins(file.under(options, "pins"), folder),
         services=services,
         defaults=_read_defaults(file.under(options, "defaults").table("defaults"), services),
@@ -145,13 +146,23 @@ def _read(file: ConfigTable, options: ConfigTable, folder: Path) -> DaemonConfig
     return config
 
 
-def _read_pairing(told: Mapping[str, object], folder: Path) -> Mapping[str, object]:
+def _read_pairing(told: Mapping[str, object], folder: Path, usual_keys: Path) -> Mapping[str, object]:
     """What the pairing says of the device that is configured; nothing when that is another one."""
-    keys = told.get("keys", "keys.json")
+    keys = told.get("keys", str(usual_keys))
     kept = load_pairing(folder / Path(keys).expanduser()) if isinstance(keys, str) else None
     if kept is None or told.get("runner_id", kept.settings["runner_id"]) != kept.settings["runner_id"]:
         return {}
     return kept.settings
+
+
+def _usual_keys(told: Mapping[str, object], folder: Path) -> Path:
+    """Where keys are that nothing names: beside the configuration, or where pairing puts them by default."""
+    beside = folder / "keys.json"
+    # A configuration that says which device it is about does not mean whichever was paired here.
+    if "runner_id" in told or beside.exists():
+        return beside
+    paired = DEFAULT_FOLDER.expanduser() / "keys.json"
+    return paired if paired.exists() else beside
 
 
 def _read_toml(path: Path) -> Mapping[str, object]:

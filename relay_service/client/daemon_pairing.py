@@ -172,7 +172,7 @@ class _Pairing:
                 wait = self._wait_to_start(error, attempt)
                 if attempt == attempts or wait > _LONGEST_START_WAIT_SECONDS or not may_pass(error):
                     raise
-                self._events.trouble(f"{error}; trying again in {wait:.0f} s")
+                self._events.trouble(f"{error}; trying again in {wait:.1f} s")
                 await self._clock.sleep(wait)
             else:
                 return _code_of(answer, asked_at)

@@ -82,14 +82,14 @@ class PairingScreen:
         self._deadline = code.deadline
         self._next_line = self._clock.monotonic()
         self._line(f"Pairing this device with the relay {self._relay}\n")
-        self._line(f"  code         {code.user_code}")
-        self._line(f"  fingerprint  {self._key_id}\n")
+        self._line(f"  code    {code.user_code}")
+        self._line(f"  key id  {self._key_id}\n")
         if code.verification_url:
             self._line(f"Open {code.verification_url} and enter the code.")
         else:
             self._line("Whoever runs the relay approves it there with this command:\n")
             self._line(f"  relay-service approve {code.user_code} --owner NAME\n")
-        self._line("The fingerprint that is shown there has to be the one above.")
+        self._line("The key id that is shown there has to be the one above.")
         self._draw()
 
     def trouble(self, text: str) -> None:
@@ -133,5 +133,7 @@ def _say_paired(paired: PairedDevice, key_file: Path) -> None:
     if not paired.pins:
         click.echo(f"  no site yet: when {paired.owner} consents to one, run this command again to pin it")
     click.echo(f"  kept in      {pairing_path(key_file)}")
+    if not paired.pins:
+        return
     named = "" if key_file == DEFAULT_KEYS.expanduser() else f" --keys {shlex.quote(str(key_file))}"
     click.echo(f"Now let it answer, with a back end of yours: relay-daemon run{named} --backend ...")

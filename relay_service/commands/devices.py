@@ -37,14 +37,13 @@ def list_devices(as_json: bool, **options: Any) -> None:  # noqa: FBT001 - click
         return
     now_ms = time.time_ns() // 1_000_000
     show_table(
-        ("device", "owner", "key", "state", "last seen", "jobs"),
+        ("device", "owner", "key", "state", "jobs"),
         [
             (
                 each.runner_id,
                 each.owner,
                 each.key_id,
-                _state(each),
-                _since(each.last_seen_at_ms, now_ms),
+                _state(each, now_ms),
                 str(each.leases),
             )
             for each in found
@@ -74,17 +73,21 @@ def add(runner_id: str, owner: str, identity: str, **options: Any) -> None:
     change(options, lambda operator: operator.add_device(runner_id, owner, public))
 
 
-def _state(device: DeviceStatus) -> str:
+def _state(device: DeviceStatus, now_ms: int) -> str:
     if device.revoked:
         return "revoked"
-    return "connected" if device.connected else "approved"
+    if device.connected:
+        return "connected"
+    if device.last_seen_at_ms is None:
+        return "approved"
+    return f"seen {_since(device.last_seen_at_ms, now_ms)} ago"
 
 
-def _since(at_ms: int | None, now_ms: int) -> str:
-    if at_ms is None:
-        return ""
+def _since(at_ms: int, now_ms: int) -> str:
     seconds = max(0, now_ms - at_ms) // 1000
-    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
 
 
 def _fields(device: DeviceStatus) -> dict[str, Any]:

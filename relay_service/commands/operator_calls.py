@@ -33,7 +33,12 @@ Exit status:
   2  a wrong option
 """
 DEFAULT_KEY: Final = Path("~/.sealwork/operator-keys.json")
+# A code, and a name that pairing has made, stay in one piece on a terminal of 80 columns.
+_WHOLE_CHARACTERS: Final = 20
 
+_WHERE_KEYS_COME_FROM: Final = (
+    "relay-service init FOLDER; or say where they are: export RELAY_OPERATOR_KEY=FOLDER/operator-keys.json"
+)
 _UNKNOWN_KEY: Final = (
     'the relay does not know this key as that of "{name}": start it with --operator-identity and the public '
     "half that was made with the key"
@@ -85,7 +90,7 @@ def ask(options: dict[str, Any], work: Callable[[Operator], Awaitable[Answer]]) 
     names = ("relay", "tls", "tls_ca", "plaintext")
     connection = make_connection(**{name: options[name] for name in names})
     with _one_line(options["operator_name"]):
-        keys = load_keys(options["operator_key"].expanduser(), "relay-service keys")
+        keys = load_keys(options["operator_key"].expanduser(), _WHERE_KEYS_COME_FROM)
         operator = Operator(connection, keys=keys, name=options["operator_name"])
         return run_to_end(_within(operator, work))
 
@@ -99,12 +104,15 @@ def change(options: dict[str, Any], work: Callable[[Operator], Awaitable[Changed
 
 def show_table(headers: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
     """Print a table, or a line when it has no rows."""
-    table = Table(*headers, box=SIMPLE_HEAD, pad_edge=False)
+    cells = [tuple(row) for row in rows]
+    table = Table(*headers, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in table.columns:
         column.overflow = "fold"
         # People compare it with what they see elsewhere.
         column.no_wrap = column.header == "key"
-    for row in rows:
+    # The first column is what the next command is given, copied from here.
+    table.columns[0].min_width = min(max((len(row[0]) for row in cells), default=0), _WHOLE_CHARACTERS)
+    for row in cells:
         # Ids may hold square brackets, which rich reads as markup.
         table.add_row(*(escape(cell) for cell in row))
     if table.row_count:

@@ -33,7 +33,7 @@ def list_pairings(as_json: bool, **options: Any) -> None:  # noqa: FBT001 - clic
         return
     now_ms = time.time_ns() // 1_000_000
     show_table(
-        ("code", "key", "calls itself", "runs on", "version", "seconds left"),
+        ("code", "key", "label", "system", "version", "left"),
         [
             (
                 each.user_code,
@@ -41,7 +41,7 @@ def list_pairings(as_json: bool, **options: Any) -> None:  # noqa: FBT001 - clic
                 each.label,
                 each.platform,
                 each.client_version,
-                str(max(0, each.expires_at_ms - now_ms) // 1000),
+                _left(each.expires_at_ms - now_ms),
             )
             for each in found
         ],
@@ -66,6 +66,11 @@ def deny(code: str, **options: Any) -> None:
     """Turn the device away that shows CODE."""
     ask(options, lambda operator: operator.deny(code))
     click.echo(f"the device that shows {code} is turned away")
+
+
+def _left(duration_ms: int) -> str:
+    seconds = max(0, duration_ms) // 1000
+    return f"{seconds // 60}:{seconds % 60:02}"
 
 
 def _fields(device: WaitingDevice) -> dict[str, Any]:

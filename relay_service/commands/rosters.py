@@ -23,7 +23,8 @@ _OWNER = click.option("--owner", required=True, metavar="PERSON", help="Whose de
 def rosters() -> None:
     """Decide whose team work may land on whose devices.
 
-    Work still needs the consent of both people to its site.
+    Work still needs the consent of both people to its site. A device runs it only with "--offer team" and
+    with a grant that the relay's policy has signed for the job.
     """
 
 

@@ -161,7 +161,7 @@ def device_revoked() -> ServiceError:
     return ServiceError(
         grpc.StatusCode.PERMISSION_DENIED,
         "DEVICE_REVOKED",
-        "this device has been revoked; stop for good and pair again",
+        "this device has been revoked; stop for good, or pair again with new keys",
     )
 
 

@@ -128,7 +128,8 @@ def test_without_a_key_the_message_says_how_to_make_one(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert (
         result.stderr
-        == f"Error: {tmp_path}/none.json: there are no keys; make them with: relay-service keys\n"
+        == f"Error: {tmp_path}/none.json: there are no keys; make them with: relay-service init FOLDER; "
+        "or say where they are: export RELAY_OPERATOR_KEY=FOLDER/operator-keys.json\n"
     )
 
 

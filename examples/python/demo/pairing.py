@@ -17,14 +17,14 @@ class PairedNow:
     Attributes:
         label: What its owner calls it.
         code: What it has shown.
-        fingerprint: Key id of the keys that it has made.
+        key_id: Key id of the keys that it has made.
         approval: The operator's command, as typed.
         runner_id: What the relay calls it from now on.
     """
 
     label: str
     code: str
-    fingerprint: str
+    key_id: str
     approval: str
     runner_id: str
 
@@ -54,14 +54,14 @@ async def _begin(children: Children, home: Path, relay: str, label: str) -> Chil
 
 async def _approve(children: Children, folder: Path, relay: str, label: str, device: Child) -> PairedNow:
     code = await _shown(children, device, r"^  code +(\S+)")
-    fingerprint = await _shown(children, device, r"^  fingerprint +(\S+)")
+    key_id = await _shown(children, device, r"^  key id +(\S+)")
     command = ["approve", code, "--owner", scenery.OWNER]
     approval = await scenery.decide(children, folder, relay, command)
     await children.while_alive(device.end(), scenery.START_SECONDS, f"{label} to be paired")
     if device.exit_status != 0:
         raise device.failed(f"The device {label} was not paired.", "Its last lines, above, should say why.")
     pairing = json.loads((folder / label / "keys.pairing.json").read_text("utf-8"))
-    return PairedNow(label, code, fingerprint, approval, pairing["runner_id"])
+    return PairedNow(label, code, key_id, approval, pairing["runner_id"])
 
 
 async def _shown(children: Children, device: Child, pattern: str) -> str:

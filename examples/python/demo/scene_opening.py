@@ -98,9 +98,9 @@ def _tell_pairings(screen: Screen, paired: Sequence[PairedNow], address: str) ->
     owner = scenery.OWNER.capitalize()
     screen.say(f"{owner} lets her two devices in. On each she types the like of")
     screen.command(f"relay-daemon pair --relay {address} --label {paired[0].label}")
-    screen.say("and reads a code and the fingerprint of the device's new key out to the operator:")
-    screen.facts((each.label, f"[device]{each.code}[/]  {each.fingerprint}") for each in paired)
-    screen.say("The operator compares the fingerprints, and approves:")
+    screen.say("and reads a code and the id of the device's new key out to the operator:")
+    screen.facts((each.label, f"[device]{each.code}[/]  {each.key_id}") for each in paired)
+    screen.say("The operator compares the key ids, and approves:")
     for each in paired:
         screen.command(each.approval)
     screen.say("Each device knew it at once, has pinned the site, and goes by a name that is its own now:")

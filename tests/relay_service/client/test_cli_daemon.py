@@ -166,7 +166,7 @@ async def test_a_revoked_device_ends_with_one_line(tmp_path: Path) -> None:
 
     assert done.status == 1
     assert "DEVICE_REVOKED" in done.error
-    assert "ask the relay's operator to admit it again" in done.error
+    assert "ask the relay's operator why; to come back, pair with new keys (--keys FILE)" in done.error
 
 
 @pytest.mark.process

@@ -41,7 +41,7 @@ async def test_a_device_pairs_and_then_runs_with_nothing_more(tmp_path: Path) ->
 
         assert done.status == 0, done.stderr
         assert (waiting.label, waiting.key_id) == ("Küche", own.key_id)
-        assert f"  fingerprint  {own.key_id}" in done.stdout
+        assert f"  key id  {own.key_id}" in done.stdout
         assert f"  relay-service approve {code} --owner NAME" in done.stdout
         assert done.stdout[-4:] == [
             f"Paired: this device is {runner_id}, owned by alice.",
@@ -61,6 +61,18 @@ async def test_a_device_pairs_and_then_runs_with_nothing_more(tmp_path: Path) ->
             process.terminate()
             await ended(process)
         assert (result.text, result.runner_id) == ("HELLO", runner_id)
+
+
+@pytest.mark.process
+async def test_a_device_without_a_site_is_told_to_pair_again_and_not_to_run(tmp_path: Path) -> None:
+    async with real_relay() as relay, pairing(tmp_path, relay) as process:
+        await relay.server.pairing.approve(await code_of(process), "nora", "operator")
+        done = await ended(process)
+    assert done.status == 0
+    assert done.stdout[-2:] == [
+        "  no site yet: when nora consents to one, run this command again to pin it",
+        f"  kept in      {tmp_path / 'device' / 'keys.pairing.json'}",
+    ]
 
 
 @pytest.mark.process

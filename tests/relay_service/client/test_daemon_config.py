@@ -343,5 +343,5 @@ def test_the_documented_configuration_is_one(tmp_path: Path) -> None:
     [example] = re.findall(r"```toml\n(.*?)```", document, re.DOTALL)
     config = load(tmp_path, MINIMAL + example)
 
-    assert [service.service for service in config.services] == ["desk", "paid"]
+    assert [service.service for service in config.services] == ["desk", "paid", "mine"]
     assert config.limits == Limits(ceilings={"paid": 200_000})

@@ -106,6 +106,26 @@ def test_a_configuration_file_goes_before_the_pairing_too(tmp_path: Path) -> Non
     assert (config.relay, config.runner_id) == ("relay:2", "desk-1")
 
 
+def test_a_configuration_without_keys_beside_it_means_the_device_that_was_paired_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    (home / ".sealwork").mkdir(parents=True)
+    elsewhere.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    keys = paired(home / ".sealwork")
+    path = elsewhere / "daemon.toml"
+    path.write_text("slots = 1\n")
+    config = load_daemon_config(path)
+    assert (config.keys, config.runner_id, config.relay) == (keys, "desk-1", "127.0.0.1:9")
+
+    path.write_text('runner_id = "desk-1"\nrelay = "relay:2"\n')
+    assert load_daemon_config(path).keys == elsewhere / "keys.json"
+    path.write_text("slots = 1\n")
+    paired(elsewhere)
+    assert load_daemon_config(path).keys == elsewhere / "keys.json"
+
+
 def test_a_pin_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
     keys = paired(tmp_path)
     path = pairing_path(keys)
