@@ -1,13 +1,16 @@
 """Who is told that a task can be claimed: one of those who wait for its driver, not all of them."""
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from durable_service.core.availability import Queue, availability
 from durable_service.core.definition import Driver, TaskKey
 from durable_service.core.model import TaskRecord
 from durable_service.store.base import TaskChange
 from service_common.clocks import Clock, TimerHandle
+
+# The worker whose lease has run out is often gone, and its stream not known to be: one hint could go there.
+_HINTS_AFTER_LAPSE: Final = 3
 
 
 class Seeker(Protocol):
@@ -71,11 +74,13 @@ class WorkOffers:
             # Leases and approvals that run out are written down when they do; a pause is not.
             if record.lease is None and at_ms == record.not_before_ms:
                 self._wait(record, (at_ms - now_ms) / 1000)
-        elif change.before is None or not _waits_at(change.before, now_ms):
-            self.tell(record.key.tenant_id, record.definition.driver)
+        elif change.before is None or not _waits_at(change.before, change.before.updated_at_ms):
+            # By the time of its last change: a lease that ran out since has been told to nobody.
+            hints = _HINTS_AFTER_LAPSE if _has_lapsed(change) else 1
+            self.tell(record.key.tenant_id, record.definition.driver, hints=hints)
 
-    def tell(self, tenant_id: str, driver: Driver | None, count: int = 1) -> None:
-        """Offers work of a driver to the seeker that has waited longest and wants it."""
+    def tell(self, tenant_id: str, driver: Driver | None, count: int = 1, *, hints: int = 1) -> None:
+        """Offers work of a driver to the seekers that have waited longest and want it, `hints` of them."""
         if driver is None:
             return
         present = self._seekers.get((tenant_id, driver), {})
@@ -84,7 +89,9 @@ class WorkOffers:
                 if number in present:
                     # To the end of the line.
                     present[number] = present.pop(number)
-                return
+                hints -= 1
+                if not hints:
+                    return
 
     def close(self) -> None:
         """Drops every timer."""
@@ -113,6 +120,16 @@ def work_by_driver(records: Iterable[TaskRecord]) -> dict[Driver, int]:
         if record.definition.driver is not None:
             counts[record.definition.driver] = counts.get(record.definition.driver, 0) + 1
     return counts
+
+
+def _has_lapsed(change: TaskChange) -> bool:
+    before, after = change.before, change.after
+    return (
+        before is not None
+        and before.lease is not None
+        and after is not None
+        and after.updated_at_ms >= before.lease.expires_at_ms
+    )
 
 
 def _available_at_ms(record: TaskRecord) -> int | None:

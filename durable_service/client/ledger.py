@@ -117,7 +117,7 @@ class Ledger:
         request = pb.BeginDispatchRequest(
             action_id=wanted.action_id, dispatch_id=dispatch_id, connector_version=connector.version
         )
-        begun = await self._calls.call(BEGIN_DISPATCH, request, "begin_dispatch")
+        begun = await self._calls.settle(BEGIN_DISPATCH, request, "begin_dispatch")
         match begun.WhichOneof("outcome"):
             case "dispatch":
                 return await self._dispatch(action_of(begun.dispatch.action), dispatch_id, connector)
@@ -144,7 +144,7 @@ class Ledger:
         if wanted.approval is not None:
             request.approval.approver_id = wanted.approval.approver_id
             request.approval.expire_time.CopyFrom(timestamp_of(wanted.approval.expires_at_ms))
-        answer = await self._calls.call(PREPARE_ACTION, request, "prepare_action")
+        answer = await self._calls.settle(PREPARE_ACTION, request, "prepare_action")
         return action_of(answer.action)
 
     async def _dispatch(self, action: Action, dispatch_id: str, connector: Connector) -> str:

@@ -44,14 +44,14 @@ class Records:
         request = pb.AppendEventRequest(
             event_id=uuid.uuid4().hex if event_id is None else event_id, type=type_, data=encode_json(data)
         )
-        return (await self._calls.call(APPEND_EVENT, request, "append_event")).sequence
+        return (await self._calls.settle(APPEND_EVENT, request, "append_event")).sequence
 
     async def checkpoint(self, checkpoint_id: str, value: JsonValue, *, ttl_ms: int = DAY_MS) -> Artifact:
         """Keep a JSON value, for `ttl_ms` milliseconds; a newer one takes a new id."""
         request = pb.PutCheckpointRequest(
             checkpoint_id=checkpoint_id, value=encode_json(value), time_to_live=duration_of(ttl_ms)
         )
-        return artifact_of((await self._calls.call(PUT_CHECKPOINT, request)).artifact)
+        return artifact_of((await self._calls.settle(PUT_CHECKPOINT, request)).artifact)
 
     async def snapshot(self, checkpoint_id: str, default: JsonValue = None) -> JsonValue:
         """Read a checkpoint back; the default when there is none, or none any more."""

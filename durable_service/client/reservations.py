@@ -38,5 +38,5 @@ class Reservations:
             tokens=tokens,
             cost_micros=cost_micros,
         )
-        answer = await self._calls.call(RESERVE_BUDGET, request, "reserve_budget")
+        answer = await self._calls.settle(RESERVE_BUDGET, request, "reserve_budget")
         return usage_of(answer.usage)

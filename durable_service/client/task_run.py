@@ -31,6 +31,7 @@ from durable_service.client.task_view import Task, state_of
 from durable_service.client.times import duration_of
 from durable_service.core.states import TaskState
 from sealwork.durable.v1 import worker_service_pb2 as pb
+from service_common.unary_calls import may_help_again
 
 logger = logging.getLogger("sealwork.client")
 
@@ -160,6 +161,11 @@ class TaskRun:
         open_outcome = _within(error, RecoveryRequiredError)
         if open_outcome is not None:
             return RunEnd.RECOVERY_REQUIRED, open_outcome
+        unanswered = _within(error, DurableError)
+        if isinstance(unanswered, DurableError) and may_help_again(unanswered):
+            # The service could not be reached, which is no failure of the work: failing is for good.
+            await self._release()
+            return RunEnd.RELEASED, unanswered
         return await self._fail(error)
 
     # -- the ends of a lease ------------------------------------------------------------

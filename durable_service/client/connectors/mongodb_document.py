@@ -14,9 +14,9 @@ ARGS_BYTES: Final = 1_000_000
 class Collection(Protocol):
     """What is used of `pymongo.asynchronous.collection.AsyncCollection`."""
 
-    async def update_one(self, filter: Any, update: Any, *, upsert: bool = ...) -> Any: ...  # noqa: A002
+    async def update_one(self, query: Any, update: Any, /, *, upsert: bool = ...) -> Any: ...
 
-    async def find_one(self, filter: Any) -> Any: ...  # noqa: A002
+    async def find_one(self, query: Any, /) -> Any: ...
 
 
 class BindingError(Exception):
