@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -86,16 +85,20 @@ class DurableUnderTest:
     def party(self, name: str) -> Party:
         return Party(self.channel, name, signer_of(name), self.clock.now_ms)
 
-    async def call(self, caller: str, name: str, request: Any = None, **fields: Any) -> Any:
+    async def call(self, caller: str, name: str, request: Any = None, /, **fields: Any) -> Any:
         return await self.party(caller).call(name, request, **fields)
 
     async def create(self, task_id: str = "task", caller: str = "alice", **fields: Any) -> Any:
         return await self.call(caller, "CreateTask", creation(task_id, **fields))
 
-    async def claim(self, task_id: str = "task", claim_id: str = "claim-1", caller: str = "worker") -> Any:
+    async def claim(self, task_id: str = "task", claim_id: str = "", caller: str = "worker") -> Any:
         """Claims a task by its id, and returns its lease as the holder names it."""
         answer = await self.call(
-            caller, "ClaimTask", task_id=task_id, claim_id=claim_id, worker_id="worker-1"
+            caller,
+            "ClaimTask",
+            task_id=task_id,
+            claim_id=claim_id or f"claim-of-{task_id}",
+            worker_id="worker-1",
         )
         assert answer.HasField("claimed"), answer
         return lease_pb2.LeaseRef(task_id=task_id, worker_id="worker-1", fence=answer.claimed.lease.fence)
@@ -164,8 +167,3 @@ async def durable_process(
     async with running(argv, env=search, cwd=folder, ready=READY) as process:
         assert process.ready is not None
         yield process, process.ready[1]
-
-
-def fresh_ids(prefix: str = "id") -> Any:
-    """An iterator over ids that were never used before."""
-    return (f"{prefix}-{number}" for number in count(1))

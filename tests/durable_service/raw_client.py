@@ -112,14 +112,14 @@ class Party:
         self.signer = signer
         self.now_ms = now_ms
 
-    async def call(self, name: str, request: Any = None, **fields: Any) -> Any:
+    async def call(self, name: str, request: Any = None, /, **fields: Any) -> Any:
         """A signed unary call, with a request or the fields of one."""
         body = (request or request_type(name)(**fields)).SerializeToString()
         method = self.channel.unary_unary(path_of(name))
         answer = await method(body, metadata=self.signed(name, body), timeout=30)
         return answer_type(name).FromString(answer)
 
-    async def refused(self, name: str, request: Any = None, **fields: Any) -> Refusal:
+    async def refused(self, name: str, request: Any = None, /, **fields: Any) -> Refusal:
         """A call of any kind whose refusal has to come."""
         request = request or request_type(name)(**fields)
         try:
@@ -136,7 +136,7 @@ class Party:
         raise AssertionError(f"{name} was answered")
 
     @asynccontextmanager
-    async def watch(self, name: str, request: Any = None, **fields: Any) -> AsyncIterator["Frames"]:
+    async def watch(self, name: str, request: Any = None, /, **fields: Any) -> AsyncIterator["Frames"]:
         """A stream of answers for as long as the block lasts."""
         body = (request or request_type(name)(**fields)).SerializeToString()
         call = self.channel.unary_stream(path_of(name))(body, metadata=self.signed(name, body))
