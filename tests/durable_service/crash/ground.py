@@ -1,0 +1,195 @@
+"""One service on this machine with its principals, and short words for those who use it."""
+
+import contextlib
+import itertools
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from durable_service.client import (
+    Budget,
+    Client,
+    Condition,
+    Driver,
+    DurableError,
+    NewTask,
+    PrincipalKey,
+    Task,
+    View,
+)
+from durable_service.client.actions import Action, action_of
+from durable_service.client.methods import LIST_ACTIONS
+from durable_service.principals import Principal, Principals, Role
+from durable_service.principals_file import format_principals
+from sealwork.durable.v1.action_service_pb2 import ListActionsRequest
+from tests.harness.waiting import eventually
+
+from .effects import effects_in
+from .nursery import Life, Nursery
+
+LEASE_MS = 400
+ROLES = {
+    "alice": ("alice", {Role.SUBMITTER}, frozenset[str]()),
+    "bob": ("bob", {Role.APPROVER}, frozenset[str]()),
+    "worker": ("fleet", {Role.WORKER}, frozenset({"*"})),
+    "operator": ("operations", {Role.OPERATOR}, frozenset[str]()),
+}
+
+
+@dataclass
+class Ground:
+    """Everything of one test.
+
+    Attributes:
+        folder: Keys, principals, the store, what every process says, and the effects.
+        server: The process that serves now.
+    """
+
+    nursery: Nursery
+    folder: Path
+    port: int
+    server: Life
+    lease_ms: int = LEASE_MS
+    clients: dict[str, Client] = field(default_factory=dict)
+    numbers: Any = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def effects(self) -> Path:
+        return self.folder / "effects.txt"
+
+    @property
+    def alice(self) -> Client:
+        return self.clients["alice"]
+
+    async def serve(self, **options: Any) -> Life:
+        """Begins a server on the same store and the same port, and waits until it serves."""
+        self.server = await begin_server(
+            self.nursery, self.folder, self.port, lease_ms=self.lease_ms, **options
+        )
+        await self.server.says("is serving")
+        return self.server
+
+    async def create(self, task_id: str, *, driver: str = "work", attempts: int = 100) -> Task:
+        new = NewTask(task_id, Driver(driver, 1), input={"n": 1}, budget=Budget(attempts, 100, 100))
+        return (await self.alice.tasks.create(new))[0]
+
+    async def task(self, task_id: str) -> Task:
+        return await self.alice.tasks.get(task_id, View.OWNER)
+
+    async def work(self, *steps: str, driver: str = "work", **options: Any) -> Life:
+        number = next(self.numbers)
+        return await self.nursery.begin(
+            self.folder,
+            "worker",
+            "work",
+            driver=f"{driver}@1",
+            worker=f"worker-{number}",
+            steps=steps or ("reserve", "plain", "checkpoint", "gated", "event"),
+            **self._known("worker"),
+            **options,
+        )
+
+    async def recover(self, task_id: str, **options: Any) -> Life:
+        number = next(self.numbers)
+        known = self._known("operator")
+        worker = f"recovery-{number}"
+        return await self.nursery.begin(
+            self.folder, "recovery", "recover", task=task_id, worker=worker, **known, **options
+        )
+
+    async def approve(self, task_id: str, *, approved: bool = True) -> None:
+        async for approval in self.clients["bob"].approvals.pending():
+            if approval.task_id == task_id:
+                await self.clients["bob"].approvals.decide(approval, approved=approved)
+
+    async def until(self, task_id: str, *conditions: Condition, seconds: float = 20) -> Task:
+        """Waits for one of these conditions, or for the end of the task."""
+
+        async def met() -> Task | None:
+            try:
+                task = await self.task(task_id)
+            except DurableError:
+                # Between two servers.
+                return None
+            ended = task.state in {"completed", "failed", "canceled", "stopped"}
+            return task if ended or task.conditions & set(conditions) else None
+
+        return await eventually(met, seconds, lambda: f"{conditions} of {task_id}")
+
+    async def until_free(self, task_id: str) -> Task:
+        """Waits until nobody holds it."""
+
+        async def free() -> Task | None:
+            task = await self.task(task_id)
+            return None if Condition.LEASED in task.conditions else task
+
+        return await eventually(free, 20, f"nobody to hold {task_id}")
+
+    async def journal(self, task_id: str) -> list[tuple[int, str]]:
+        return [
+            (event.sequence, event.type)  # type: ignore[union-attr]
+            async for event in self.alice.records.follow(task_id, follow=False)
+        ]
+
+    async def actions(self, task_id: str) -> dict[str, Action]:
+        request = ListActionsRequest(task_id=task_id, page_size=100)
+        page = await self.clients["operator"].calls.call(LIST_ACTIONS, request)
+        return {action.id: action for action in map(action_of, page.actions)}
+
+    def sent(self, task_id: str) -> list[str]:
+        """The effects of a task that the outside world has seen, by action."""
+        return [line.split()[1] for line in effects_in(self.effects) if line.split()[0] == task_id]
+
+    def _known(self, principal: str) -> dict[str, str]:
+        return {
+            "address": self.address,
+            "principal": principal,
+            "key": str(self.folder / f"{principal}.json"),
+            "effects": str(self.effects),
+        }
+
+
+async def begin_server(nursery: Nursery, folder: Path, port: int, *, lease_ms: int, **options: Any) -> Life:
+    argv: Sequence[str] = [
+        "--dev",
+        *("--listen", f"127.0.0.1:{port}"),
+        *("--store", f"sqlite:///{folder / 'tasks.db'}"),
+        *("--principals", str(folder / "principals.json")),
+        *("--lease", f"{lease_ms}ms"),
+        *("--log-format", "json"),
+    ]
+    return await nursery.begin(folder, "server", "serve", argv=argv, **options)
+
+
+@contextlib.asynccontextmanager
+async def service(
+    nursery: Nursery, folder: Path, *, lease_ms: int = LEASE_MS, **options: Any
+) -> AsyncIterator[Ground]:
+    """A service that serves, ended with all that was begun around it."""
+    found = []
+    clients = {}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name, (actor, roles, drivers) in ROLES.items():
+        key = PrincipalKey.generate()
+        key.save(folder / f"{name}.json")
+        public = bytes(key.signer.public_key)
+        found.append(Principal(name, "tenant", actor, frozenset(roles), public, drivers=drivers))
+        clients[name] = Client(f"127.0.0.1:{port}", principal_id=name, key=key)
+    (folder / "principals.json").write_bytes(format_principals(Principals.of(found)))
+    server = await begin_server(nursery, folder, port, lease_ms=lease_ms, **options)
+    ground = Ground(nursery, folder, port, server, lease_ms, clients)
+    try:
+        await server.says("is serving")
+        yield ground
+    finally:
+        for client in clients.values():
+            await client.close()
+        await nursery.close()

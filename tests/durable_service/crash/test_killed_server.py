@@ -1,0 +1,129 @@
+"""The server is killed between a commit and its answer; its worker lives on, and nothing happens twice."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from durable_service.client import ActionState, Condition, TaskState
+
+from .ground import Ground, service
+from .nursery import Nursery
+
+pytestmark = pytest.mark.process
+# Long enough for the worker to hold its lease from one server to the next.
+LONG_LEASE_MS = 15_000
+ENDED_MEANWHILE = "ended lease-lost LeaseLostError('the task a is lost: the task has ended')"
+
+
+@pytest.mark.parametrize(
+    ("point", "left"),
+    [
+        ("commit:task.created", 1),
+        ("commit:budget.reserved", 1),
+        ("commit:action.prepared", 1),
+        ("commit:action.executing", 1),
+        ("commit:action.confirmed", 1),
+        ("commit:half.done", 1),
+        ("commit:task.state", 2),
+        # Not written yet: the next server knows nothing of what was asked.
+        *[("commit:before", number) for number in (1, 2, 4, 6)],
+    ],
+)
+async def test_one_worker_over_two_servers(cradle: Nursery, tmp_path: Path, point: str, left: int) -> None:
+    async with service(cradle, tmp_path, lease_ms=LONG_LEASE_MS, fuse=(point, left)) as ground:
+        first = ground.server
+        worker = await ground.work("reserve", "plain", "event")
+        creating = ground.create("a")
+        if "created" in point or (point, left) == ("commit:before", 1):
+            # The submitter asks again by itself.
+            await asyncio.gather(creating, _next_server(ground))
+        else:
+            await creating
+            await _next_server(ground)
+        assert first.status == -9
+        assert first.lines[-1] == f"dies {point}"
+        assert await worker.end() == 0, worker.lines
+        # One whose completion was not answered hears from its new stream that the task has ended.
+        assert {"ended completed None", ENDED_MEANWHILE} & set(worker.lines)
+        task = await ground.until("a")
+        assert (task.state, ground.sent("a")) == (TaskState.COMPLETED, ["plain"])
+        assert task.usage is not None
+        assert (task.usage.attempts, task.usage.reserved_tokens) == (1, 3)
+        journal = await ground.journal("a")
+        assert journal == [
+            (1, "task.created"),
+            (2, "task.state"),
+            (3, "lease.granted"),
+            (4, "budget.reserved"),
+            (5, "action.prepared"),
+            (6, "action.executing"),
+            (7, "action.confirmed"),
+            (8, "half.done"),
+            (9, "task.state"),
+        ]
+
+
+async def test_a_claim_that_was_not_answered(cradle: Nursery, tmp_path: Path) -> None:
+    fuse = ("commit:lease.granted", 1)
+    async with service(cradle, tmp_path, lease_ms=LONG_LEASE_MS, fuse=fuse) as ground:
+        worker = await ground.work("reserve", "plain")
+        await asyncio.gather(ground.create("a"), _next_server(ground))
+        assert await worker.end() == 0, worker.lines
+        task = await ground.until("a")
+        assert (task.state, ground.sent("a")) == (TaskState.COMPLETED, ["plain"])
+        assert task.usage is not None
+        # Its repeat is granted the same lease, unless the new stream comes first: what a worker does not know
+        # that it holds is taken back, and it claims anew.
+        released = [kind for _, kind in await ground.journal("a")].count("lease.released")
+        assert task.usage.attempts == 1 + released
+
+
+async def _next_server(ground: Ground) -> None:
+    await ground.server.end()
+    await ground.serve()
+
+
+async def test_a_suspension_and_a_decision_outlive_servers(cradle: Nursery, tmp_path: Path) -> None:
+    async with service(cradle, tmp_path, fuse=("commit:approval.requested", 1)) as ground:
+        await ground.create("a")
+        worker = await ground.work("gated")
+        await ground.server.end()
+        await ground.serve(fuse=("commit:approval.decided", 1))
+        await ground.until("a", Condition.APPROVAL_PENDING)
+        await asyncio.gather(ground.approve("a"), _next_server(ground))
+        while (await ground.until("a", Condition.CLAIMABLE)).state is not TaskState.COMPLETED:
+            worker = await ground.work("gated")
+            assert await worker.end() == 0, worker.lines
+        assert ground.sent("a") == ["gated"]
+        journal = [kind for _, kind in await ground.journal("a")]
+        assert journal.count("approval.requested") == journal.count("approval.decided") == 1
+
+
+async def test_bytes_without_a_reference_are_put_again(cradle: Nursery, tmp_path: Path) -> None:
+    # The third commit is the checkpoint's: its bytes are there, and the task does not know of them.
+    async with service(cradle, tmp_path, lease_ms=LONG_LEASE_MS, fuse=("commit:before", 3)) as ground:
+        await ground.create("a")
+        worker = await ground.work("checkpoint")
+        await ground.server.end()
+        blobs = [path.name for path in (tmp_path / "tasks.db.blobs").iterdir()]
+        await ground.serve()
+        assert await worker.end() == 0, worker.lines
+        assert (await ground.until("a")).state is TaskState.COMPLETED
+        assert [path.name for path in (tmp_path / "tasks.db.blobs").iterdir()] == blobs
+        assert await ground.alice.records.snapshot("a", "half") == {"step": 1}
+
+
+async def test_an_evidence_outlives_the_server_that_took_it(cradle: Nursery, tmp_path: Path) -> None:
+    async with service(cradle, tmp_path, fuse=("commit:action.confirmed", 1)) as ground:
+        await ground.create("a")
+        await (await ground.work(fuse=("effect:after", 1))).end()
+        await ground.until("a", Condition.RECOVERY_REQUIRED)
+        await ground.recover("a")
+        await ground.server.end()
+        await ground.serve()
+        assert (await ground.actions("a"))["plain"].state is ActionState.CONFIRMED
+        worker = await ground.work("plain")
+        assert await worker.end() == 0, worker.lines
+        assert (await ground.until("a")).state is TaskState.COMPLETED
+        assert ground.sent("a") == ["plain"]
