@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 import click
 import orjson
@@ -28,6 +29,23 @@ Exit status:
   2  a wrong option
 """
 _ID = click.argument("principal_id", metavar="ID")
+Returned = TypeVar("Returned")
+Rest = ParamSpec("Rest")
+
+
+def _with_file(command: Callable[Concatenate[Path, Rest], Returned]) -> Callable[Rest, Returned]:
+    """Gives a command the file; whoever only asks for help need not name one."""
+
+    @wraps(command)
+    def run(*args: Rest.args, **options: Rest.kwargs) -> Returned:
+        path = click.get_current_context().obj
+        if path is None:
+            raise click.UsageError(
+                "which file? give --file FILE before the command, or set DURABLE_PRINCIPALS"
+            )
+        return command(path, *args, **options)
+
+    return run
 
 
 @click.group(epilog=_STATUS)
@@ -36,11 +54,10 @@ _ID = click.argument("principal_id", metavar="ID")
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="DURABLE_PRINCIPALS",
-    required=True,
     help="The principals file; made if it is not there. [DURABLE_PRINCIPALS]",
 )
 @click.pass_context
-def principals(context: click.Context, path: Path) -> None:
+def principals(context: click.Context, path: Path | None) -> None:
     """Say who may call the service, as whom, and what for.
 
     A service that is running has a change in force within a second.
@@ -69,7 +86,7 @@ def principals(context: click.Context, path: Path) -> None:
     metavar="DRIVER",
     help=f'For a worker: ID, ID@VERSION, or "{EVERY_DRIVER}" for everything; several times for several.',
 )
-@click.pass_obj
+@_with_file
 def add(
     path: Path,
     principal_id: str,
@@ -104,7 +121,7 @@ def add(
 
 @principals.command(epilog=_STATUS)
 @_ID
-@click.pass_obj
+@_with_file
 def remove(path: Path, principal_id: str) -> None:
     """Remove the principal ID; its streams end at once."""
 
@@ -117,7 +134,7 @@ def remove(path: Path, principal_id: str) -> None:
 
 @principals.command(epilog=_STATUS)
 @_ID
-@click.pass_obj
+@_with_file
 def disable(path: Path, principal_id: str) -> None:
     """Cut the principal ID off: it is told so, and its streams end at once."""
     _change(path, principal_id, disabled=True)
@@ -125,7 +142,7 @@ def disable(path: Path, principal_id: str) -> None:
 
 @principals.command(epilog=_STATUS)
 @_ID
-@click.pass_obj
+@_with_file
 def enable(path: Path, principal_id: str) -> None:
     """Let the principal ID in again."""
     _change(path, principal_id, disabled=False)
@@ -133,7 +150,7 @@ def enable(path: Path, principal_id: str) -> None:
 
 @principals.command("list", epilog=_STATUS)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one principal a line.")
-@click.pass_obj
+@_with_file
 def list_principals(path: Path, as_json: bool) -> None:  # noqa: FBT001 - click calls it by name
     """List the principals."""
     found = [each for _, each in sorted(_load(path).by_id.items())]
