@@ -1,18 +1,11 @@
 """What a client gets for a call that a service, or the way to it, refused."""
 
-import re
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import grpc
 
 from service_common.errors import FieldViolation, ServiceError
-
-# As gRPC tells that nothing listens: with the address and the system's reason, among more for programmers.
-_NOT_REACHED: Final = re.compile(
-    r"failed to connect to all addresses; last error: .*?"
-    r"(?:ipv[46]|unix):(\S+): (?:Failed to connect to remote host: )?"
-)
 
 
 class CallError(Exception):
@@ -37,6 +30,7 @@ class CallError(Exception):
         self.code = error.code
         self.reason = error.reason
         self.message = error.message
+        self._plain_message = error.plain_message
         self.metadata = error.metadata
         self.retry_after_ms = error.retry_after_ms
         self.violations: tuple[FieldViolation, ...] = error.violations
@@ -48,6 +42,5 @@ class CallError(Exception):
 
     def __str__(self) -> str:
         name = self.reason or self.code.name
-        message = _NOT_REACHED.sub(r"cannot connect to \1: ", self.message)
-        text = f"{name}: {message}" if message else name
+        text = f"{name}: {self._plain_message}" if self._plain_message else name
         return f"{text} ({self.advice})" if self.advice else text

@@ -1,5 +1,6 @@
 """The one error that a service shows to a caller, and its form on the wire."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,11 @@ from google.rpc import error_details_pb2, status_pb2
 # A status travels in the trailers, which peers and proxies commonly limit to 8 KiB, and its message twice.
 _MESSAGE_CHARACTERS: Final = 512
 _VIOLATION_BYTES: Final = 3072
+# As gRPC tells that nothing listens: with the address and the system's reason, among more for programmers.
+_NOT_REACHED: Final = re.compile(
+    r"failed to connect to all addresses; last error: .*?"
+    r"(?:ipv[46]|unix):(\S+): (?:Failed to connect to remote host: )?"
+)
 
 
 class SettingsError(ValueError):
@@ -77,7 +83,13 @@ class ServiceError(Exception):
         self.quota = quota
 
     def __str__(self) -> str:
-        return f"{self.code.name}/{self.reason}: {self.message}"
+        name = f"{self.code.name}/{self.reason}" if self.reason else self.code.name
+        return f"{name}: {self.plain_message}"
+
+    @property
+    def plain_message(self) -> str:
+        """The message for people: without what gRPC adds for programmers when nothing listens."""
+        return _NOT_REACHED.sub(r"cannot connect to \1: ", self.message)
 
     def to_status(self, domain: str) -> status_pb2.Status:
         """Return the status: one ErrorInfo, then RetryInfo, BadRequest and QuotaFailure where they apply.

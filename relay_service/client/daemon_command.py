@@ -21,6 +21,7 @@ from relay_service.client.offered_version import remember_offer
 from relay_service.client.pin_file import PINS_NAME, PinFile
 from relay_service.client.pins import SitePins
 from relay_service.client.prompt_log import PromptLog
+from relay_service.client.service_config import FixedCommand, ServiceConfig
 from sealwork.relay.v1 import daemon_plane_pb2
 from service_common.clocks import SystemClock
 
@@ -126,11 +127,18 @@ def spool_folder(config: DaemonConfig) -> Path:
 def service_lines(config: DaemonConfig, health: Mapping[str, bool]) -> list[str]:
     """Describe the configured services, a line each."""
     return [
-        f"{service.service}: {', '.join(service.kinds)} by {service.model} ({service.backend_id}), for"
+        f"{service.service}: {', '.join(service.kinds)} by {service.model} ({_backend(service)}), for"
         f" {'the team' if config.control_plane_key and service.offer_scope == 'team' else 'the owner alone'}:"
         f" {'ready' if health.get(service.service) else 'does not answer'}"
         for service in config.services
     ]
+
+
+def _backend(service: ServiceConfig) -> str:
+    # A program is offered under the id of some back end, which by itself would look like a mistake here.
+    if isinstance(service.endpoint, FixedCommand):
+        return f"a program, offered as {service.backend_id}"
+    return service.backend_id
 
 
 async def _until_signal(daemon: Daemon, services: Services, offer: Offer, grace_seconds: float) -> None:
@@ -184,4 +192,7 @@ def _introduce(config: DaemonConfig, keys: Keys, offer: Offer) -> None:
 
 
 def _kinds(offer: Offer) -> str:
-    return ", ".join(f"{row.kind} by {row.model}" for row in offer.matrix) or "nothing: no service answers"
+    return (
+        ", ".join(f"{row.kind} by {row.model}" for row in offer.matrix)
+        or "nothing: no service answers, relay-daemon status shows which"
+    )

@@ -17,8 +17,8 @@ def told(message: str) -> str:
     ("message", "text"),
     [
         (
-            f"{GRPC_SAYS}: UNKNOWN: ipv4:127.0.0.1:7433: Failed to connect to remote host: Connection refused",
-            "UNAVAILABLE: cannot connect to 127.0.0.1:7433: Connection refused",
+            f"{GRPC_SAYS}: UNKNOWN: ipv4:127.0.0.1:443: Failed to connect to remote host: Connection refused",
+            "UNAVAILABLE: cannot connect to 127.0.0.1:443: Connection refused",
         ),
         (
             f"{GRPC_SAYS}: UNAVAILABLE: ipv4:192.0.2.1:7433: Socket closed",
@@ -34,3 +34,13 @@ def test_a_service_that_is_not_there_is_told_in_few_words(message: str, text: st
 def test_programs_get_the_message_as_it_came() -> None:
     message = f"{GRPC_SAYS}: UNKNOWN: ipv4:127.0.0.1:1: Socket closed"
     assert CallError(ServiceError(grpc.StatusCode.UNAVAILABLE, "", message)).message == message
+
+
+def test_the_log_of_a_client_has_it_in_few_words_too() -> None:
+    message = (
+        f"{GRPC_SAYS}: UNKNOWN: ipv4:127.0.0.1:443: Failed to connect to remote host: Connection refused"
+    )
+    error = ServiceError(grpc.StatusCode.UNAVAILABLE, "", message)
+    assert str(error) == "UNAVAILABLE: cannot connect to 127.0.0.1:443: Connection refused"
+    named = ServiceError(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", "try again")
+    assert str(named) == "UNAVAILABLE/STORE_UNAVAILABLE: try again"

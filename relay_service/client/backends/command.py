@@ -65,12 +65,15 @@ class CommandBackend:
         self._language = environment.get("LANG", DEFAULT_LANGUAGE)
         self._clock = clock or SystemClock()
         self._terminate_seconds = terminate_seconds
+        self._missing = False
 
     async def detect(self) -> bool:
         """Tell whether the program is there and may be run."""
         found = shutil.which(self._argv[0], path=self._path) is not None
-        if not found:
+        # It is asked every few seconds, and news only once.
+        if not found and not self._missing:
             log.info("backend_unhealthy", service=self.service, reason="program-not-found")
+        self._missing = not found
         return found
 
     async def run(self, request: RunRequest, cancelled: asyncio.Event) -> RunResult:

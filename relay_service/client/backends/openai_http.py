@@ -74,6 +74,7 @@ class OpenAIHttpBackend:
         self._max_tokens = max_tokens
         self._clock = clock or SystemClock()
         self._base_url = checked_base_url(base_url)
+        self._verdict = "healthy"
         self._client = httpx.AsyncClient(
             transport=transport or _network(),
             headers=_headers(api_key),
@@ -96,8 +97,10 @@ class OpenAIHttpBackend:
                 verdict = await self._judge(response)
         except (*_UNREACHABLE, BackendFailure, TimeoutError):
             verdict = "unreachable"
-        if verdict != "healthy":
+        # It is asked every few seconds, and news only once.
+        if verdict not in ("healthy", self._verdict):
             log.info("backend_unhealthy", service=self.service, reason=verdict)
+        self._verdict = verdict
         return verdict == "healthy"
 
     async def run(self, request: RunRequest, cancelled: asyncio.Event) -> RunResult:

@@ -81,7 +81,11 @@ def test_keygen_and_identity_print_the_same(tmp_path: Path) -> None:
         (["--runner-id", "desk", "--backend", "nothing"], "is not one of"),
     ],
 )
-def test_what_is_missing_is_named(arguments: list[str], said: str) -> None:
+def test_what_is_missing_is_named(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever runs this may have paired this machine.
+    monkeypatch.setenv("HOME", str(tmp_path))
     refused = daemon("run", *arguments)
 
     assert refused.exit_code == 2

@@ -287,6 +287,7 @@ async def test_an_unhealthy_server_is_logged_without_its_words(
     stub.answer = answered(200, b'{"data": [{"id": "another"}]}')
     with capture_logs() as logs:
         await backend.detect()
+        await backend.detect()
 
     assert logs == [
         {"event": "backend_unhealthy", "service": "local", "reason": "model-not-listed", "log_level": "info"}
