@@ -11,9 +11,20 @@ _PURPOSE = """Run a durable task service: long work that survives the workers th
 First steps on one machine:
 
 \b
+  durable-service keys new alice.json
   durable-service principals --file principals.json add alice \\
-      --role submitter --tenant demo --key PUBLIC_KEY
+      --role submitter --role operator --tenant demo --key PUBLIC_KEY
   durable-service serve --dev --principals principals.json --store sqlite:///tasks.db
+
+and while it serves, in another terminal:
+
+\b
+  export DURABLE_PRINCIPAL=alice DURABLE_KEY=alice.json
+  durable-service tasks create report-1 --driver report@1 --input '{"day": 7}'
+  durable-service events report-1 --follow
+  durable-service top
+
+Commands from "tasks" to "top" call the service that serves; "keys" and "principals" work on files alone.
 """
 _STATUS = """\b
 Exit status of every command:
@@ -26,7 +37,12 @@ Exit status of every command:
 _COMMANDS = {
     "serve": "durable_service.commands.serve:serve",
     "check-config": "durable_service.commands.serve:check_config",
+    "keys": "durable_service.commands.keys:keys",
     "principals": "durable_service.commands.principals:principals",
+    "tasks": "durable_service.commands.tasks:tasks",
+    "approvals": "durable_service.commands.approvals:approvals",
+    "events": "durable_service.commands.events:events",
+    "top": "durable_service.commands.top:top",
 }
 
 

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import grpc
 import grpc.aio
@@ -31,6 +31,19 @@ class Connection:
     def __post_init__(self) -> None:
         if not is_address(self.address):
             raise ValueError(f"{self.address!r} is not host:port or unix:PATH")
+
+    @classmethod
+    def with_tls(cls, address: str, roots: bytes | None = None) -> Self:
+        """Return a connection with TLS.
+
+        Args:
+            address: `host:port` or `unix:PATH`.
+            roots: PEM certificates to trust alone; None for those that this system trusts.
+
+        Raises:
+            ValueError: The address cannot be used.
+        """
+        return cls(address, grpc.ssl_channel_credentials(roots))
 
     @property
     def is_local(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Self
 
 from durable_service.client.approvals import Approvals
 from durable_service.client.calls import Calls
+from durable_service.client.operations import Operations
 from durable_service.client.principal_key import PrincipalKey
 from durable_service.client.record_reader import RecordReader
 from durable_service.client.tasks import Tasks
@@ -25,6 +26,7 @@ class Client:
         tasks: Create, read, cancel, wait, watch.
         approvals: What waits for this principal's actor, and deciding it.
         records: Journals, artifacts and checkpoints, for reading.
+        operations: Counts and open outcomes, for operators.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Client:
         self.tasks = Tasks(self.calls)
         self.approvals = Approvals(self.calls)
         self.records = RecordReader(self.calls)
+        self.operations = Operations(self.calls)
 
     async def __aenter__(self) -> Self:
         return self
