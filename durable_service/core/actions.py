@@ -296,7 +296,8 @@ def _known_answer(
         return AlreadyConfirmed(action.result_ref)
     if repeated and action.state is ActionState.EXECUTING:
         return Dispatch(action)
-    if repeated and action.rejection is not None:
+    if action.rejection is not None:
+        # Whenever the handler runs again: one that goes on without the effect has to be told the same.
         return Rejected(action.rejection)
     if record.state is TaskState.AWAITING_APPROVAL and action.state is ActionState.AWAITING_APPROVAL:
         return Suspended(action.approval_id or "")
