@@ -97,8 +97,8 @@ class Screen:
             joined, self.console.width - 8, break_on_hyphens=False, break_long_words=False
         )
         lines = [line.replace("\0", " ") for line in wrapped]
-        text = Text.assemble(("$ ", "quiet"), " \\\n    ".join(lines))
-        self.show(text)
+        # As it is: blanks that fill a line after its backslash would break the command when it is copied.
+        self._print(Text.assemble(("  $ ", "quiet"), " \\\n      ".join(lines)))
 
     def facts(self, rows: Iterable[tuple[str, str]]) -> None:
         """Print names and what is to be said of them, as markup."""
