@@ -24,7 +24,20 @@ from service_common.sessions.limits import SessionTimes
 _log = structlog.get_logger(__name__)
 
 # Ids and numbers; never an input, an argument or anything that a caller can write at length.
-DURABLE_LOG_KEYS: Final = LOG_KEYS | {"durable", "path", "principals", "problem", "removed", "store"}
+DURABLE_LOG_KEYS: Final = LOG_KEYS | {
+    "action",
+    "approval",
+    "decision",
+    "durable",
+    "finding",
+    "path",
+    "principals",
+    "problem",
+    "removed",
+    "store",
+    "task",
+    "tenant",
+}
 # Descriptors beside those of connections: listeners, the log, the store's files, epoll.
 _OTHER_FILES: Final = 1_000
 

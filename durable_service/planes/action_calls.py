@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from durable_service import audit
 from durable_service.caller import Caller, for_caller, visible
 from durable_service.core import actions
 from durable_service.core.actions import (
@@ -158,6 +159,14 @@ class ActionCalls:
             return reconcile(record, holder, request.action_id, request.prepared_hash, evidence, now_ms)
 
         decision = await self._write(caller, request.lease, command)
+        if decision.written:
+            audit.note(
+                caller,
+                "action_reconciled",
+                decision.record,
+                action=request.action_id,
+                finding=evidence.finding,
+            )
         return action_service_pb2.ReconcileActionResponse(
             action=action_message(decision.record, decision.answer, with_args=False),
             status=status_message(decision.record),

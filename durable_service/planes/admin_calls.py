@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+import structlog
+
 from durable_service.caller import Caller, for_caller
 from durable_service.core.canonical_json_reader import parse_canonical
 from durable_service.core.definition import TaskKey
@@ -28,6 +30,8 @@ from durable_service.planes.validation import LONGEST_DELAY_MS, Checks
 from durable_service.principals import Role
 from durable_service.store.base import UnknownMark
 from sealwork.durable.v1 import admin_service_pb2, task_pb2
+
+_log: Final = structlog.get_logger(__name__)
 
 MOST_PURGED: Final = 500
 _LONGEST_AGE_MS: Final = 100 * LONGEST_DELAY_MS
@@ -145,7 +149,7 @@ class AdminCalls:
         else:
             found = await self._store.purgeable(caller.tenant_id, ended_before_ms, MOST_PURGED + 1)
             keys, response.more = list(found[:MOST_PURGED]), len(found) > MOST_PURGED
-        await self._purge(keys, ended_before_ms, response, dry_run=request.dry_run)
+        await self._purge(caller, keys, ended_before_ms, response, dry_run=request.dry_run)
         return response
 
     async def update_extension(
@@ -191,6 +195,7 @@ class AdminCalls:
 
     async def _purge(
         self,
+        caller: Caller,
         keys: Sequence[TaskKey],
         ended_before_ms: int,
         response: admin_service_pb2.PurgeTasksResponse,
@@ -200,7 +205,10 @@ class AdminCalls:
         if dry_run:
             response.purged_task_ids.extend(key.task_id for key in keys)
             return
-        for purged in await self._store.purge(keys, ended_before_ms):
+        purged_tasks = await self._store.purge(keys, ended_before_ms)
+        if purged_tasks:
+            _log.info("tasks_purged", caller=caller.id, tenant=caller.tenant_id, removed=len(purged_tasks))
+        for purged in purged_tasks:
             response.purged_task_ids.append(purged.key.task_id)
             # After the references: bytes without one are collected later if this does not come to its end.
             for blob_key in purged.blob_keys:

@@ -1,5 +1,6 @@
 """Approvals as their approvers see them: what waits, what exactly it would do, yes or no."""
 
+from durable_service import audit
 from durable_service.caller import Caller
 from durable_service.core.approvals import Decided, Verdict, approval_for, decide
 from durable_service.core.errors import DomainError, Reason
@@ -89,9 +90,14 @@ class ApprovalCalls:
         except DomainError as error:
             # Whether the task exists is nothing that an approver learns.
             raise _hidden() if error.reason is Reason.TASK_NOT_FOUND else error from None
+        approval = decision.answer.approval
+        if decision.written:
+            audit.note(
+                caller, "approval_decided", decision.record, approval=approval.id, decision=approval.decision
+            )
         now_ms = await self._store.now_ms()
         return approval_service_pb2.DecideApprovalResponse(
-            approval=approval_message(decision.record, decision.answer.approval, now_ms),
+            approval=approval_message(decision.record, approval, now_ms),
             already_decided=decision.answer.already_decided,
             status=status_message(decision.record),
         )

@@ -51,6 +51,8 @@ OBSTACLES: Final = {
 }
 # Candidates looked at in one turn: another worker may be faster at some of them.
 _CANDIDATES: Final = 10
+# Turns in a row in which others were faster at every candidate.
+_TURNS: Final = 10
 # Whoever waits is told of work. This is for what nobody told of, such as a pause that began before a restart.
 _SAFETY_SECONDS: Final = 5.0
 # Claims whose repeat is recognised after their lease is over.
@@ -75,6 +77,9 @@ class _WaitingClaim:
     def begin(self) -> None:
         self._offered.clear()
 
+    def wake(self) -> None:
+        self._offered.set()
+
     async def wait(self, clock: Clock, seconds: float) -> None:
         try:
             await within(clock, seconds, self._offered.wait())
@@ -89,6 +94,8 @@ class ClaimCalls:
         self._parts = parts
         self._store = parts.store
         self._claims: OrderedDict[tuple[str, str], TaskKey] = OrderedDict()
+        # Tasks that a call of this process is about to be given: the other calls need not try.
+        self._promised: set[TaskKey] = set()
 
     async def claim_next(
         self, caller: Caller, request: worker_service_pb2.ClaimNextRequest
@@ -169,37 +176,51 @@ class ClaimCalls:
             # Before the first look: what comes in between is not missed.
             self._parts.offers.enter(waiting)
         try:
-            while True:
-                waiting.begin()
-                won = await self._claim_one(caller, ask, drivers)
-                remaining = end - clock.monotonic()
-                if won is not None or remaining <= 0 or self._parts.watches.leaving.is_set():
-                    return won
-                await waiting.wait(clock, min(remaining, _SAFETY_SECONDS))
+            with self._parts.watches.ending(waiting.wake):
+                while True:
+                    waiting.begin()
+                    won = await self._claim_one(caller, ask, drivers)
+                    remaining = end - clock.monotonic()
+                    if won is not None or remaining <= 0 or self._parts.watches.leaving.is_set():
+                        return won
+                    await waiting.wait(clock, min(remaining, _SAFETY_SECONDS))
         finally:
             self._parts.offers.leave(waiting)
 
     async def _claim_one(
         self, caller: Caller, ask: ClaimRequest, drivers: frozenset[Driver]
     ) -> Decision[ClaimAnswer] | None:
-        query = ClaimableQuery(caller.tenant_id, drivers, limit=_CANDIDATES)
-        while True:
-            candidates = await self._store.claimable(query)
-            stopped = 0
-            for record in candidates:
-                try:
-                    decision = await self._claim(caller, record.key, ask)
-                except DomainError as error:
-                    # It was purged since.
-                    if error.reason is not Reason.TASK_NOT_FOUND:
-                        raise
-                    continue
-                if isinstance(decision.answer, Claimed):
-                    return decision
-                stopped += isinstance(decision.answer, Exhausted)
-            # Those without attempts leave the queue by being claimed; behind them there may be others.
-            if not stopped:
+        turn = 0
+        while turn < _TURNS:
+            query = ClaimableQuery(caller.tenant_id, drivers, limit=_CANDIDATES + len(self._promised))
+            free = [each.key for each in await self._store.claimable(query) if each.key not in self._promised]
+            if not free:
                 return None
+            # Those without attempts leave the queue by being claimed; behind them there may be others.
+            turn += 1
+            for key in free:
+                decision = await self._claim_unpromised(caller, key, ask)
+                if decision is not None and isinstance(decision.answer, Claimed):
+                    return decision
+                if decision is not None and isinstance(decision.answer, Exhausted):
+                    turn = 0
+        return None
+
+    async def _claim_unpromised(
+        self, caller: Caller, key: TaskKey, ask: ClaimRequest
+    ) -> Decision[ClaimAnswer] | None:
+        if key in self._promised:
+            return None
+        self._promised.add(key)
+        try:
+            return await self._claim(caller, key, ask)
+        except DomainError as error:
+            # It was purged since.
+            if error.reason is not Reason.TASK_NOT_FOUND:
+                raise
+            return None
+        finally:
+            self._promised.discard(key)
 
     async def _claim(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> Decision[ClaimAnswer]:
         decision = await self._store.update(

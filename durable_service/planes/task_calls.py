@@ -1,10 +1,12 @@
 """Tasks as their owners see them: create, read, list, cancel, wait."""
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from durable_service import audit
 from durable_service.caller import Caller, for_caller, visible
 from durable_service.core.admission import TaskCreation
 from durable_service.core.errors import DomainError, Reason
@@ -104,6 +106,8 @@ class TaskCalls:
             caller.key(request.task_id),
             for_caller(caller, lambda record, now_ms: cancel(record, request.reason, now_ms)),
         )
+        if decision.answer.requested:
+            audit.note(caller, "task_cancelled", decision.record)
         return task_service_pb2.CancelTaskResponse(status=status_message(decision.record))
 
     async def wait_task(
@@ -131,17 +135,16 @@ class TaskCalls:
         # Listening before looking: what comes in between is not missed.
         stop = self._parts.news.of_task(key, lambda _: changed.set())
         try:
-            while True:
-                changed.clear()
-                record = visible(caller, await self._store.get(key))
-                met = await self._is_met(record, request)
-                remaining = end - clock.monotonic()
-                if met or remaining <= 0 or self._parts.watches.leaving.is_set():
-                    return record, met
-                try:
-                    await within(clock, remaining, changed.wait())
-                except TimeoutError:
-                    continue
+            with self._parts.watches.ending(changed.set):
+                while True:
+                    changed.clear()
+                    record = visible(caller, await self._store.get(key))
+                    met = await self._is_met(record, request)
+                    remaining = end - clock.monotonic()
+                    if met or remaining <= 0 or self._parts.watches.leaving.is_set():
+                        return record, met
+                    with suppress(TimeoutError):
+                        await within(clock, remaining, changed.wait())
         finally:
             stop()
 

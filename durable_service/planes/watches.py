@@ -87,6 +87,7 @@ class Watches:
         self._watches: set[Watch] = set()
         self._counts: Counter[str] = Counter()
         self._all_ended = asyncio.Event()
+        self._waits: set[Callable[[], object]] = set()
 
     def __len__(self) -> int:
         return len(self._watches)
@@ -115,6 +116,15 @@ class Watches:
             if not self._watches:
                 self._all_ended.set()
 
+    @contextmanager
+    def ending(self, wake: Callable[[], object]) -> Iterator[None]:
+        """Calls `wake` when a drain begins within the block: for unary calls that wait."""
+        self._waits.add(wake)
+        try:
+            yield
+        finally:
+            self._waits.discard(wake)
+
     def principals_changed(self, old: Principals, new: Principals) -> None:
         """Ends the watches of principals that are not what they were."""
         for watch in tuple(self._watches):
@@ -126,6 +136,8 @@ class Watches:
         """Asks every watch to move, and ends those that stay; returns when all have ended."""
         self.leaving.set()
         self._all_ended.clear()
+        for wake in tuple(self._waits):
+            wake()
         for watch in tuple(self._watches):
             watch.draining = True
             watch.wake()

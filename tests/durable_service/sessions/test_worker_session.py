@@ -460,8 +460,10 @@ class TestTheEnd:
     async def test_silence(self, service: DurableUnderTest, open_: Open) -> None:
         stream = open_()
         await stream.connect()
-        for _ in range(5):
-            await service.pass_time(10_000)
+        for _ in range(2):
+            await service.pass_time(15_000)
+            await stream.next("heartbeat")
+        await service.pass_time(15_000)
 
         assert (await stream.refusal()).reason == "SESSION_SILENT"
 
