@@ -16,6 +16,7 @@ from durable_service.client.errors import DurableError
 from durable_service.client.handler import Handler, drivers_of
 from durable_service.client.held_task import HeldTask
 from durable_service.client.lease_calls import LeaseCalls
+from durable_service.client.recoverer import Recoverer
 from durable_service.client.recovery import NotClaimed, claim_for_recovery, claim_task, reconcile_all
 from durable_service.client.renewals import Renewals
 from durable_service.client.stop_signal import StopCause
@@ -54,6 +55,7 @@ class Worker:
         *,
         worker_id: str | None = None,
         slots: int = SLOTS,
+        connectors: Sequence[Connector] = (),
         on_end: OnEnd | None = None,
     ) -> None:
         """Prepare; nothing is connected before `run`.
@@ -63,6 +65,8 @@ class Worker:
             handlers: By driver, written `ID@VERSION`, what executes it.
             worker_id: Tells processes that run side by side apart, 1 to 128 characters; random by default.
             slots: Tasks at a time.
+            connectors: Asked, while the worker runs, about effects of unknown outcome in tasks of its
+                drivers. Without them such tasks wait for `recover`, called here or by an operator.
             on_end: Told how each run has ended.
 
         Raises:
@@ -72,6 +76,7 @@ class Worker:
         self._handlers: dict[Driver, Handler] = drivers_of(handlers)
         self._client = client
         self._slots = slots
+        self._connectors = tuple(connectors)
         self._on_end = on_end
         self._held: dict[tuple[str, int], HeldTask] = {}
         self._runs: dict[tuple[str, int], asyncio.Task[RunReport]] = {}
@@ -119,6 +124,14 @@ class Worker:
             random=client.random,
         )
 
+        self._recoverer = Recoverer(
+            client.tasks,
+            lambda task_id: self.recover(task_id, self._connectors),
+            list(self._handlers),
+            clock=client.clock,
+            random=client.random,
+        )
+
     async def __aenter__(self) -> Self:
         """Keep the leases of `run_task` and `recover`, without a stream and without claiming by itself."""
         self._renewals.start()
@@ -156,6 +169,8 @@ class Worker:
         self._renewals.start()
         self._sessions.start(at_once=at_once)
         claiming = asyncio.get_running_loop().create_task(self._claim())
+        if self._connectors:
+            self._calls.spawn(self._recoverer.run())
         try:
             await self._over.wait()
         finally:
@@ -281,6 +296,8 @@ class Worker:
             logger.info("the run of task %s ended: %s", report.task_id, report.end.value)
         if self._on_end is not None:
             self._on_end(report)
+        if report.end is RunEnd.RECOVERY_REQUIRED:
+            self._recoverer.wake()
 
     def _hold(self, held: HeldTask) -> None:
         self._held[held.key] = held

@@ -35,10 +35,14 @@ class RealService:
         client = Client(address or self.address, principal_id=name, key=key_of(name), random=Random(1))
         return await self.ends.enter_async_context(client)
 
-    async def worker(self, handler: Any, name: str = "worker", address: str | None = None) -> "RunningWorker":
+    async def worker(
+        self, handler: Any, name: str = "worker", address: str | None = None, **options: Any
+    ) -> "RunningWorker":
         """A worker for mail@1 that has its stream."""
         reports: list[RunReport] = []
-        worker = Worker(await self.client(name, address), {"mail@1": handler}, on_end=reports.append)
+        worker = Worker(
+            await self.client(name, address), {"mail@1": handler}, on_end=reports.append, **options
+        )
         running = RunningWorker(worker, reports)
         await self.ends.enter_async_context(_running(running))
         await worker.opened()

@@ -203,6 +203,45 @@ async def test_an_effect_of_unknown_outcome_is_settled_by_evidence_and_never_sen
         assert len(post.sent) == 1
 
 
+async def test_a_worker_with_its_connectors_settles_what_stands_still_by_itself() -> None:
+    post = Post(RuntimeError("reset by peer"), finding=Found("mail:9", "receipt:9"))
+
+    async def handler(context: TaskContext) -> str:
+        return await context.execute(SEND, post)
+
+    async with real_service() as service:
+        client = await service.client()
+        worker = await service.worker(handler, connectors=[post])
+        await client.tasks.create(mail())
+        ended, met = await client.tasks.wait("t-1", at_most_ms=10_000)
+        assert met
+        assert (ended.state, ended.result_ref) == (TaskState.COMPLETED, "mail:9")
+        assert [(await worker.report(number)).end for number in (0, 1)] == [
+            RunEnd.RECOVERY_REQUIRED,
+            RunEnd.COMPLETED,
+        ]
+        assert len(post.sent) == 1
+
+
+async def test_a_look_up_that_settles_nothing_leaves_the_task_for_a_person() -> None:
+    post = Post(RuntimeError("reset by peer"))
+
+    async def handler(context: TaskContext) -> str:
+        return await context.execute(SEND, post)
+
+    async with real_service() as service:
+        client = await service.client()
+        worker = await service.worker(handler, connectors=[post])
+        await client.tasks.create(mail())
+        assert (await worker.report()).end is RunEnd.RECOVERY_REQUIRED
+        following = client.records.follow("t-1", types=["action.unknown", "lease.released"])
+        kept = [await anext(following) for _ in range(3)]
+        assert [each.type for each in kept if isinstance(each, Event)].count("lease.released") >= 1
+        await following.aclose()  # type: ignore[attr-defined]
+        assert len(post.sent) == 1
+        assert (await client.tasks.get("t-1")).state is TaskState.RUNNING
+
+
 async def test_a_worker_that_is_cut_off_stops_by_itself_and_another_takes_over() -> None:
     stopped: list[RunReport] = []
     entered = asyncio.Event()
