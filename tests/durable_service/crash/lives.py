@@ -1,7 +1,6 @@
 """What the processes of these tests do, from their beginning to a natural or a violent end."""
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ from durable_service.client.claimer import Claimer
 from durable_service.client.held_task import HeldTask
 from durable_service.client.lease_calls import LeaseCalls
 
-from .effects import EffectsFile
+from .effects import EffectsFile, passed
 from .failing_store import FailingStore, heed_signals
 from .fuse import Fuse, say
 
@@ -59,7 +58,8 @@ LIVES: Mapping[str, Callable[[Options], None]] = {"serve": serve, "work": work, 
 async def _work(options: Options) -> None:
     fuse = _fuse(options)
     _watch_calls(fuse)
-    connector = EffectsFile(Path(options["effects"]), fuse)
+    gate = Path(options["gate"]) if options.get("gated_effect") else None
+    connector = EffectsFile(Path(options["effects"]), fuse, gate)
     steps = options["steps"]
 
     async def handle(context: TaskContext) -> str:
@@ -106,9 +106,7 @@ async def _step(
             except ActionRejectedError as error:
                 say("rejected", error.rejection)
         case "gate":
-            say("at the gate")
-            while not os.path.exists(options["gate"]):  # noqa: ASYNC110, ASYNC240, PTH110 - another process makes it
-                await asyncio.sleep(0.01)
+            await passed(Path(options["gate"]))
 
 
 async def _recover(options: Options) -> None:

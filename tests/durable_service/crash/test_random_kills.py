@@ -1,0 +1,147 @@
+"""Two hundred kills at random steps of workers, reconcilers and servers; what was done once stays done once.
+
+The seed is fixed: each life is told beforehand at which of its steps it will be killed.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from durable_service.client import ActionState, Condition, DurableError, Task, TaskState
+
+from .effects import effects_in
+from .ground import Ground, service
+from .nursery import Life, Nursery
+
+Result = TypeVar("Result")
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+KILLS = 200
+LANES = 8
+SEED = 20_261_130
+# How many points a life comes by at most when it is not killed.
+WORKER_POINTS = 20
+RECOVERY_POINTS = 12
+SERVER_COMMITS = (30, 150)
+
+
+@dataclass
+class Chaos:
+    """Lanes of tasks, each with one worker at a time: only so is a dead sender known to be dead.
+
+    Attributes:
+        acknowledged: By task and action, the result that a worker was told is written down.
+    """
+
+    ground: Ground
+    random: Random
+    kills: Counter[str] = field(default_factory=Counter)
+    points: set[str] = field(default_factory=set)
+    tasks: list[str] = field(default_factory=list)
+    acknowledged: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        return self.kills.total() >= KILLS
+
+    def fuse(self, most: int) -> tuple[str, int]:
+        return "", 0 if self.over else self.random.randint(1, most)
+
+    async def keep_serving(self) -> None:
+        while True:
+            await self._count("server", self.ground.server)
+            await self.ground.serve(fuse=("", self.random.randint(*SERVER_COMMITS)))
+
+    async def lane(self, number: int) -> None:
+        while not self.over:
+            task_id = f"task-{number}-{len(self.tasks)}"
+            self.tasks.append(task_id)
+            await insist(lambda name=task_id: self.ground.create(name, driver=f"lane-{number}"))
+            while True:
+                task = await insist(lambda name=task_id: self.ground.until_free(name))
+                if task.state is TaskState.COMPLETED:
+                    break
+                await self._advance(task, f"lane-{number}")
+
+    async def _advance(self, task: Task, driver: str) -> None:
+        if Condition.RECOVERY_REQUIRED in task.conditions:
+            life = await self.ground.recover(task.id, fuse=self.fuse(RECOVERY_POINTS))
+            await self._count("recovery", life)
+        elif Condition.CLAIMABLE in task.conditions:
+            life = await self.ground.work(driver=driver, fuse=self.fuse(WORKER_POINTS))
+            await self._count("worker", life)
+            said = [line.split() for line in life.lines if line.startswith("confirmed ")]
+            self.acknowledged |= {(task.id, words[1]): words[2] for words in said}
+        elif Condition.APPROVAL_PENDING in task.conditions:
+            await insist(lambda: self.ground.approve(task.id))
+        else:
+            # Stuck without a stated condition, unless it has just been freed.
+            assert task.state in {TaskState.RUNNING, TaskState.QUEUED, TaskState.AWAITING_APPROVAL}, task
+
+    async def _count(self, what: str, life: Life) -> None:
+        status = await life.end(150)
+        if status == -9:
+            self.kills[what] += 1
+            self.points.add(f"{what} {life.lines[-1].partition(' ')[2]}")
+        # A reconciler that meets no server gives up, and another one is sent.
+        assert status in {-9, 0} or what == "recovery", life.lines[-20:]
+
+
+async def insist(call: Callable[[], Awaitable[Result]]) -> Result:
+    """The answer of the next server, when this one has died over the question."""
+    while True:
+        with contextlib.suppress(DurableError):
+            return await call()
+
+
+async def check(chaos: Chaos) -> None:
+    ground = chaos.ground
+    effects = effects_in(ground.effects)
+    keys = [line.split()[2] for line in effects]
+    assert len(set(keys)) == len(keys), "an effect was repeated"
+    happened = {(task_id, action_id) for task_id, action_id, _ in map(str.split, effects)}
+    for task_id in chaos.tasks:
+        task = await ground.task(task_id)
+        assert (task.state, task.result_ref) == (TaskState.COMPLETED, "result:task")
+        assert task.usage is not None
+        assert task.usage.reserved_tokens == 3
+        actions = await ground.actions(task_id)
+        assert {name: action.state for name, action in actions.items()} in (
+            {"plain": ActionState.CONFIRMED, "gated": ActionState.CONFIRMED},
+            # An approval was used up by an intent that came to nothing.
+            {"plain": ActionState.CONFIRMED, "gated": ActionState.REJECTED},
+        )
+        for action in actions.values():
+            assert ((task_id, action.id) in happened) is (action.state is ActionState.CONFIRMED)
+            told = chaos.acknowledged.get((task_id, action.id))
+            assert told in {None, action.result_ref}
+        journal = await ground.journal(task_id)
+        assert [sequence for sequence, _ in journal] == list(range(1, len(journal) + 1))
+        assert [kind for _, kind in journal].count("half.done") == 1
+
+
+async def test_two_hundred_kills(cradle: Nursery, tmp_path: Path) -> None:
+    random = Random(SEED)
+    first = ("", random.randint(*SERVER_COMMITS))
+    async with service(cradle, tmp_path, fuse=first) as ground:
+        chaos = Chaos(ground, random)
+        serving = asyncio.create_task(chaos.keep_serving())
+        lanes = asyncio.gather(*(chaos.lane(number) for number in range(LANES)))
+        await asyncio.wait({serving, lanes}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            lanes.cancel()
+            await serving
+        await lanes
+        await insist(lambda: check(chaos))
+        serving.cancel()
+        assert chaos.kills.total() >= KILLS
+        assert chaos.kills["worker"] >= 100
+        assert chaos.kills["server"] >= 5
+        assert len(chaos.points) >= 25
