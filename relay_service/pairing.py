@@ -114,11 +114,15 @@ class PairingDesk:
 
         Raises:
             ServiceError: PAIRING_NOT_OFFERED, PAIRINGS_AT_CAPACITY, CLOCK_SKEW, IDENTITY_INCONSISTENT,
-                BAD_SIGNATURE, REPLAYED.
+                BAD_SIGNATURE, REPLAYED, DEVICE_REVOKED.
         """
         self._require_offered()
         self._admission.limit(peer)
         await self._admission.prove(introduction.identity, proof)
+        known = self._devices.of(self._source.current, introduction.identity.identity)
+        if known is not None and known.revoked:
+            # Nobody could approve it. Said after the proof: it is for the holder of the key alone.
+            raise refusals.device_revoked()
         for _ in range(_DRAWS):
             codes = draw_codes(self._random_bytes)
             name = pairing_id(codes.device_code)

@@ -157,6 +157,7 @@ async def test_a_repeated_approval_brings_no_revoked_device_back(relay: RelayUnd
     relay.source.replace(replace(relay.source.current, devices=(revoked,)))
     assert (await device.poll(started.device_code)).state == DENIED
     assert await refused(approve(relay, started.user_code)) == "PAIRING_DECIDED"
+    assert (await refusal_of(device.start())).reason == "DEVICE_REVOKED"
 
 
 async def test_what_cannot_be_registered_is_not_approved(relay: RelayUnderTest) -> None:

@@ -122,7 +122,8 @@ class DaemonPlaneServiceServicer:
         Limits: 500 codes that wait, each for 10 minutes, one per key; by default 10 starts a
         minute per address of a peer.
         Errors: FIELD_INVALID, DAEMON_BELOW_FLOOR, IDENTITY_INCONSISTENT, CLOCK_SKEW, BAD_SIGNATURE,
-        REPLAYED, PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
+        REPLAYED, DEVICE_REVOKED, PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED,
+        STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -61,7 +61,8 @@ class DaemonPlaneServiceStub:
     Limits: 500 codes that wait, each for 10 minutes, one per key; by default 10 starts a
     minute per address of a peer.
     Errors: FIELD_INVALID, DAEMON_BELOW_FLOOR, IDENTITY_INCONSISTENT, CLOCK_SKEW, BAD_SIGNATURE,
-    REPLAYED, PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
+    REPLAYED, DEVICE_REVOKED, PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED,
+    STORE_UNAVAILABLE.
     """
     WatchPairing: _grpc.UnaryStreamMultiCallable[_pairing_pb2.WatchPairingRequest, _pairing_pb2.WatchPairingResponse]
     """Waits for a pairing to be decided. The device code is a secret and is signed by the
@@ -144,7 +145,8 @@ class DaemonPlaneServiceAsyncStub(DaemonPlaneServiceStub):
     Limits: 500 codes that wait, each for 10 minutes, one per key; by default 10 starts a
     minute per address of a peer.
     Errors: FIELD_INVALID, DAEMON_BELOW_FLOOR, IDENTITY_INCONSISTENT, CLOCK_SKEW, BAD_SIGNATURE,
-    REPLAYED, PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
+    REPLAYED, DEVICE_REVOKED, PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED,
+    STORE_UNAVAILABLE.
     """
     WatchPairing: _aio.UnaryStreamMultiCallable[_pairing_pb2.WatchPairingRequest, _pairing_pb2.WatchPairingResponse]  # type: ignore[assignment]
     """Waits for a pairing to be decided. The device code is a secret and is signed by the
@@ -236,7 +238,8 @@ class DaemonPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
         Limits: 500 codes that wait, each for 10 minutes, one per key; by default 10 starts a
         minute per address of a peer.
         Errors: FIELD_INVALID, DAEMON_BELOW_FLOOR, IDENTITY_INCONSISTENT, CLOCK_SKEW, BAD_SIGNATURE,
-        REPLAYED, PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED, STORE_UNAVAILABLE.
+        REPLAYED, DEVICE_REVOKED, PAIRINGS_AT_CAPACITY (with RetryInfo), PAIRING_NOT_OFFERED,
+        STORE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod

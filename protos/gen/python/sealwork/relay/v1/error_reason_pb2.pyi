@@ -49,7 +49,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_REPLAYED: _ErrorReason.ValueType  # 11
     """Code: UNAUTHENTICATED. The nonce was used before. Client: sign again with a fresh nonce."""
     ERROR_REASON_DEVICE_REVOKED: _ErrorReason.ValueType  # 12
-    """Code: PERMISSION_DENIED. This device is cut off. Client: stop for good; pair again."""
+    """Code: PERMISSION_DENIED. This device is cut off. Client: stop for good; pair again with new keys."""
     ERROR_REASON_NOT_LEASE_HOLDER: _ErrorReason.ValueType  # 13
     """Code: PERMISSION_DENIED. Another device holds the job. Client: stop."""
     ERROR_REASON_STUB_SITE_MISMATCH: _ErrorReason.ValueType  # 14
@@ -149,7 +149,7 @@ ERROR_REASON_CLOCK_SKEW: ErrorReason.ValueType  # 10
 ERROR_REASON_REPLAYED: ErrorReason.ValueType  # 11
 """Code: UNAUTHENTICATED. The nonce was used before. Client: sign again with a fresh nonce."""
 ERROR_REASON_DEVICE_REVOKED: ErrorReason.ValueType  # 12
-"""Code: PERMISSION_DENIED. This device is cut off. Client: stop for good; pair again."""
+"""Code: PERMISSION_DENIED. This device is cut off. Client: stop for good; pair again with new keys."""
 ERROR_REASON_NOT_LEASE_HOLDER: ErrorReason.ValueType  # 13
 """Code: PERMISSION_DENIED. Another device holds the job. Client: stop."""
 ERROR_REASON_STUB_SITE_MISMATCH: ErrorReason.ValueType  # 14
