@@ -36,6 +36,13 @@ class DurableSettings(BaseSettings):
     behind_mesh: bool = Field(
         False, description="A sidecar terminates TLS: serve plaintext off loopback too."
     )
+    tls_certificate: Path | None = Field(
+        None, description="Certificate chain to serve TLS with, PEM; read again when it changes."
+    )
+    tls_key: Path | None = Field(None, description="Private key of the certificate, PEM.")
+    tls_client_ca: Path | None = Field(
+        None, description="Roots of client certificates, PEM: then every caller needs a certificate."
+    )
     store: str = Field(
         MEMORY, description="Where tasks live: memory: (lost at a restart), or sqlite:///PATH."
     )
@@ -131,8 +138,13 @@ class DurableSettings(BaseSettings):
             raise ValueError("--blobs is for a store that lasts; memory: keeps artifacts in memory as well")
         if self.liveness_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("--liveness must be at least twice --heartbeat, or one late beat ends a stream")
-        for address in filter(None, (self.listen, self.admin_listen)):
-            check_listener(Listener(address, behind_mesh=self.behind_mesh, dev=self.dev))
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("--tls-certificate and --tls-key go together")
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise ValueError("--tls-client-ca is for a TLS listener: give --tls-certificate and --tls-key")
+        if self.tls_certificate is None or self.dev:
+            for address in filter(None, (self.listen, self.admin_listen)):
+                check_listener(Listener(address, behind_mesh=self.behind_mesh, dev=self.dev))
         return self
 
 

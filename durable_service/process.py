@@ -20,6 +20,7 @@ from service_common.logs import LOG_KEYS, configure_logs
 from service_common.metrics import Metrics, MetricsEndpoint
 from service_common.process_limits import raise_file_limit
 from service_common.sessions.limits import SessionTimes
+from service_common.tls import TlsFiles, server_credentials
 
 _log = structlog.get_logger(__name__)
 
@@ -89,8 +90,13 @@ async def _serve_until_drained(settings: DurableSettings, server: DurableServer,
 
 
 def _options(settings: DurableSettings) -> ServerOptions:
+    credentials = None
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        files = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        credentials = server_credentials(files)
+
     def listener(address: str) -> Listener:
-        return Listener(address, behind_mesh=settings.behind_mesh, dev=settings.dev)
+        return Listener(address, credentials, behind_mesh=settings.behind_mesh, dev=settings.dev)
 
     return ServerOptions(
         listeners=[listener(settings.listen)],

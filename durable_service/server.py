@@ -10,6 +10,7 @@ from uuid import uuid4
 import grpc.aio
 
 from durable_service.blob_collector import BlobCollector
+from durable_service.certificates import Certificates, PrincipalAuthenticator
 from durable_service.core.limits import ARTIFACT_BYTES
 from durable_service.durable_metrics import DurableMetrics
 from durable_service.planes import (
@@ -59,6 +60,7 @@ from service_common.method_table import (
     CHANNELZ_METHODS,
     HEALTH_METHODS,
     REFLECTION_METHODS,
+    CallAuthenticator,
     MethodTable,
     ServicePolicy,
 )
@@ -153,6 +155,7 @@ class DurableServer:
         self._actions = ActionCalls(self._parts)
         self._records = RecordCalls(self._parts)
         keys = PrincipalKeys(lambda: source.current)
+        self._certificates = Certificates(lambda: source.current)
         self.streams = self._streams(keys, random)
         self._offers.on_due = self.streams.timer_due
         self.drain.register(self.streams.drain)
@@ -161,7 +164,8 @@ class DurableServer:
             self._news.of_all(self._hear),
             source.listen(self._principals_changed),
         ]
-        self._servers = [self._build(RequestVerifier(keys, _Nonces(stores.tasks), self.clock))]
+        verifier = RequestVerifier(keys, _Nonces(stores.tasks), self.clock)
+        self._servers = [self._build(PrincipalAuthenticator(self._certificates, verifier))]
         if options.admin_listener is not None:
             self._servers.append(self._build_admin())
         self._lag = LoopLagMonitor(self.clock, self.state)
@@ -244,11 +248,11 @@ class DurableServer:
         services = WorkerServices(
             self._store, self._gate, self._leases, calls, self._offers, self._stream_work
         )
-        return WorkerStreams(settings, keys, services)
+        return WorkerStreams(settings, keys, services, self._certificates)
 
-    def _build(self, verifier: RequestVerifier) -> grpc.aio.Server:
+    def _build(self, authenticator: CallAuthenticator) -> grpc.aio.Server:
         table = MethodTable(
-            services=dict.fromkeys(SERVICES, ServicePolicy(DOMAIN, verifier)),
+            services=dict.fromkeys(SERVICES, ServicePolicy(DOMAIN, authenticator)),
             unauthenticated=HEALTH_METHODS | REFLECTION_METHODS,
             challenged=SESSION_METHODS,
             uploads=UPLOADS,

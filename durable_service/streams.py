@@ -9,6 +9,7 @@ from uuid import uuid4
 import grpc
 import grpc.aio
 
+from durable_service.certificates import Certificates
 from durable_service.core.model import TaskRecord
 from durable_service.lease_news import lease_push, timer_push, wake_push
 from durable_service.planes.gate import errors_told
@@ -52,7 +53,13 @@ class StreamSettings:
 class WorkerStreams:
     """Serves streams of workers; a newer one of the same worker wins."""
 
-    def __init__(self, settings: StreamSettings, keys: PrincipalKeys, services: WorkerServices) -> None:
+    def __init__(
+        self,
+        settings: StreamSettings,
+        keys: PrincipalKeys,
+        services: WorkerServices,
+        certificates: Certificates,
+    ) -> None:
         self._settings = settings
         self._services = services
         self._framing = WorkerFraming()
@@ -69,6 +76,7 @@ class WorkerStreams:
             frame_bytes=settings.session.times.frame_bytes,
             random_bytes=os.urandom,
         )
+        self._handshake.certified = certificates.caller
 
     async def serve(self, context: Context) -> None:
         """Serves one stream to its end."""

@@ -36,7 +36,10 @@ HelloT = TypeVar("HelloT", bound=Hello)
 
 @dataclass(frozen=True, slots=True)
 class Greeted(Generic[HelloT]):
-    """A proven hello: who said it, proven by which key, and what followed in the same frame."""
+    """A proven hello: who said it, proven by which key, and what followed in the same frame.
+
+    The key is empty where a certificate was the proof.
+    """
 
     hello: HelloT
     caller: str
@@ -52,6 +55,10 @@ class Handshake(Generic[HelloT]):
         method: full method name, which the signature covers.
         new_hello: makes an empty hello of the plane.
         caller_of: the caller that a hello names.
+
+    Attributes:
+        certified: the caller that the peer's certificate names, None for none; it takes the place of a
+            signature that is empty.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class Handshake(Generic[HelloT]):
         frame_bytes: int,
         random_bytes: Callable[[int], bytes],
     ) -> None:
+        self.certified: Callable[[grpc.aio.ServicerContext[Any, Any]], str | None] = lambda _: None
         self._method = method
         self._new_hello = new_hello
         self._caller_of = caller_of
@@ -93,7 +101,10 @@ class Handshake(Generic[HelloT]):
         hello = self._parse(signed.hello)
         _check_version(hello.protocol_version)
         caller = self._caller_of(hello)
-        key = self._prove(caller, nonce, signed)
+        if not signed.signature and self.certified(context) == caller:
+            key = b""
+        else:
+            key = self._prove(caller, nonce, signed)
         refusal = self._keys.refusal_for(self._method, caller)
         if refusal is not None:
             raise refusal

@@ -49,6 +49,8 @@ class TestSettings:
                 {"principals": "p", "artifact_bytes": 8_000_001},
                 "--artifact-bytes: must be less than",
             ),
+            ({"principals": "p", "tls_key": "k"}, "--tls-certificate and --tls-key go together"),
+            ({"principals": "p", "tls_client_ca": "c"}, "--tls-client-ca is for a TLS listener"),
             ({"principals": "p", "lease_ms": 5}, "--lease: must be greater than or equal to 10 milliseconds"),
         ],
     )
@@ -60,6 +62,11 @@ class TestSettings:
 
     def test_behind_a_mesh(self) -> None:
         assert load_settings({"principals": "p", "behind_mesh": True, "listen": "0.0.0.0:1"}).behind_mesh
+
+    def test_with_a_certificate_off_loopback(self) -> None:
+        flags = {"principals": "p", "listen": "0.0.0.0:1", "tls_certificate": "c", "tls_key": "k"}
+
+        assert load_settings(flags).tls_key == Path("k")
 
     def test_an_unknown_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DURABLE_STORES", "memory:")
