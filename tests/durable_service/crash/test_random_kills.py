@@ -8,6 +8,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -63,9 +64,9 @@ class Chaos:
         while not self.over:
             task_id = f"task-{number}-{len(self.tasks)}"
             self.tasks.append(task_id)
-            await insist(lambda name=task_id: self.ground.create(name, driver=f"lane-{number}"))
+            await insist(partial(self.ground.create, task_id, driver=f"lane-{number}"))
             while True:
-                task = await insist(lambda name=task_id: self.ground.until_free(name))
+                task = await insist(partial(self.ground.until_free, task_id))
                 if task.state is TaskState.COMPLETED:
                     break
                 await self._advance(task, f"lane-{number}")
@@ -133,13 +134,10 @@ async def test_two_hundred_kills(cradle: Nursery, tmp_path: Path) -> None:
     async with service(cradle, tmp_path, fuse=first) as ground:
         chaos = Chaos(ground, random)
         serving = asyncio.create_task(chaos.keep_serving())
-        lanes = asyncio.gather(*(chaos.lane(number) for number in range(LANES)))
-        await asyncio.wait({serving, lanes}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            lanes.cancel()
-            await serving
-        await lanes
-        await insist(lambda: check(chaos))
+        async with asyncio.TaskGroup() as lanes:
+            for number in range(LANES):
+                lanes.create_task(chaos.lane(number))
+        await insist(partial(check, chaos))
         serving.cancel()
         assert chaos.kills.total() >= KILLS
         assert chaos.kills["worker"] >= 100
