@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from durable_service.cli import durable_service
-from durable_service.cli import durable_service
 from relay_service.cli import relay_service
 from relay_service.client.daemon_cli import relay_daemon
 from relay_service.client.site_cli import relay_site
@@ -33,7 +32,6 @@ PROGRAMS: dict[str, click.Command] = {
     "relay-service": relay_service,
     "relay-daemon": relay_daemon,
     "relay-site": relay_site,
-    "durable-service": durable_service,
     "durable-service": durable_service,
 }
 SIGNATURE = "1v8OEy3VkDDl2wzK2AGvrlSxuePEK2mlP3F7bTwVM_vM8vw0aTTOdv8k80wNHpK3pdViSTfj-Hq6FhIBnG4iBA"
