@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from durable_service.core.availability import Queue, availability
 from durable_service.core.definition import Driver, TaskKey
 from durable_service.core.model import TaskRecord
-from durable_service.store.base import TaskChange
+from durable_service.store.base import Candidate, TaskChange
 from service_common.clocks import Clock, TimerHandle
 
 # The worker whose lease has run out is often gone, and its stream not known to be: one hint could go there.
@@ -113,12 +113,12 @@ class WorkOffers:
             timer.cancel()
 
 
-def work_by_driver(records: Iterable[TaskRecord]) -> dict[Driver, int]:
+def work_by_driver(candidates: Iterable[Candidate]) -> dict[Driver, int]:
     """How many of these tasks there are of each driver."""
     counts: dict[Driver, int] = {}
-    for record in records:
-        if record.definition.driver is not None:
-            counts[record.definition.driver] = counts.get(record.definition.driver, 0) + 1
+    for candidate in candidates:
+        if candidate.driver is not None:
+            counts[candidate.driver] = counts.get(candidate.driver, 0) + 1
     return counts
 
 

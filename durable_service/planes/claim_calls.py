@@ -192,9 +192,11 @@ class ClaimCalls:
     ) -> Decision[ClaimAnswer] | None:
         turn = 0
         while turn < _TURNS:
-            query = ClaimableQuery(caller.tenant_id, drivers, limit=_CANDIDATES + len(self._promised))
-            free = [each.key for each in await self._store.claimable(query) if each.key not in self._promised]
-            if not free:
+            limit = _CANDIDATES + len(self._promised)
+            found = await self._store.claimable(ClaimableQuery(caller.tenant_id, drivers, limit=limit))
+            free = [candidate.key for candidate in found if candidate.key not in self._promised]
+            # All that were found may have been promised meanwhile, and behind them there may be others.
+            if not free and len(found) < limit:
                 return None
             # Those without attempts leave the queue by being claimed; behind them there may be others.
             turn += 1
@@ -236,10 +238,7 @@ class ClaimCalls:
         if remembered is not None:
             return remembered
         # Another process, or this one before a restart, may have granted it.
-        for record in await self._store.held(caller.tenant_id, ask.worker_id):
-            if record.lease is not None and record.lease.claim_id == ask.claim_id:
-                return record.key
-        return None
+        return await self._store.granted(caller.tenant_id, ask.worker_id, ask.claim_id)
 
     def _remember(self, ask: ClaimRequest, key: TaskKey) -> None:
         self._claims[ask.worker_id, ask.claim_id] = key

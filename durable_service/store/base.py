@@ -110,6 +110,14 @@ class ClaimableQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A task that can be claimed; its record is read by whoever claims it."""
+
+    key: TaskKey
+    driver: Driver | None
+
+
+@dataclass(frozen=True, slots=True)
 class TaskQuery:
     """Which tasks are listed; everything that is set has to hold.
 
@@ -291,7 +299,7 @@ class TaskStore(Protocol):
                 was written.
         """
 
-    async def claimable(self, query: ClaimableQuery) -> Sequence[TaskRecord]:
+    async def claimable(self, query: ClaimableQuery) -> Sequence[Candidate]:
         """Tasks that can be claimed now, those that have waited longest first. It claims nothing."""
 
     async def next_claimable_ms(self, query: ClaimableQuery) -> int | None:
@@ -321,6 +329,9 @@ class TaskStore(Protocol):
 
     async def held(self, tenant_id: str, worker_id: str) -> Sequence[TaskRecord]:
         """Tasks on which this worker has a live lease."""
+
+    async def granted(self, tenant_id: str, worker_id: str, claim_id: str) -> TaskKey | None:
+        """The task on which this worker has a live lease by this claim."""
 
     async def changes(self, tenant_id: str, after: int, limit: int) -> ChangePage:
         """Tasks that were changed after a position, renewals aside. A purged task is in no page.

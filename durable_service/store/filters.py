@@ -1,15 +1,8 @@
 """Whether one record is what a query looks for."""
 
-from durable_service.core.availability import Availability, availability
+from durable_service.core.availability import availability
 from durable_service.core.model import TaskRecord
-from durable_service.store.base import ClaimableQuery, TaskQuery
-
-
-def wanted_by(record: TaskRecord, place: Availability, query: ClaimableQuery) -> bool:
-    """Whether a waiting task is one that is looked for."""
-    if place.queue is not query.queue:
-        return False
-    return query.drivers is None or record.definition.driver in query.drivers
+from durable_service.store.base import TaskQuery
 
 
 def in_query(record: TaskRecord, query: TaskQuery) -> bool:

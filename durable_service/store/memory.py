@@ -2,13 +2,13 @@
 
 import heapq
 import secrets
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from durable_service.core.admission import Created, TaskCreation, create
 from durable_service.core.approvals import approvable
-from durable_service.core.availability import Availability, availability
+from durable_service.core.availability import availability
 from durable_service.core.definition import TaskKey
 from durable_service.core.journal import check_cursor
 from durable_service.core.lapses import due_at_ms
@@ -20,6 +20,7 @@ from durable_service.store.base import (
     Answer,
     ApprovalMark,
     Backlog,
+    Candidate,
     Capabilities,
     ChangePage,
     ClaimableQuery,
@@ -38,8 +39,9 @@ from durable_service.store.base import (
     UnknownMark,
 )
 from durable_service.store.clock import StoreClock
-from durable_service.store.filters import in_query, wanted_by
+from durable_service.store.filters import in_query
 from durable_service.store.listeners import Listeners
+from durable_service.store.timetable import Timetable, WaitingTasks
 from durable_service.store.updates import appending, decided, not_found
 
 
@@ -51,10 +53,12 @@ class MemoryTaskStore:
         self._limits = limits or StoreLimits()
         self._records: dict[TaskKey, TaskRecord] = {}
         self._journals: dict[TaskKey, deque[TaskEvent]] = {}
-        self._waiting: dict[str, dict[TaskKey, Availability]] = {}
-        self._due: dict[TaskKey, int] = {}
+        self._waiting = WaitingTasks()
+        self._due = Timetable()
+        # By tenant and holder, whether or not the lease is over.
+        self._held: dict[tuple[str, str], dict[TaskKey, None]] = {}
         self._tombstones: dict[TaskKey, Tombstone] = {}
-        self._nonces: dict[tuple[str, str], int] = {}
+        self._nonces: OrderedDict[tuple[str, str], int] = OrderedDict()
         # In the order of the latest change, which is the last in.
         self._positions: dict[TaskKey, int] = {}
         self._latest = 0
@@ -106,22 +110,18 @@ class MemoryTaskStore:
         page = [event for event in journal if event.sequence > after][:limit]
         return EventPage(tuple(page), earliest, record.last_sequence)
 
-    async def claimable(self, query: ClaimableQuery) -> Sequence[TaskRecord]:
-        now_ms = self._clock.now_ms()
-        ready = ((at_ms, key) for at_ms, key in self._matching(query) if at_ms <= now_ms)
-        first = heapq.nsmallest(query.limit, ready, key=lambda item: (item[0], item[1].task_id))
-        return [self._records[key] for _, key in first]
+    async def claimable(self, query: ClaimableQuery) -> Sequence[Candidate]:
+        ready = islice(self._waiting.until(query, self._clock.now_ms()), query.limit)
+        return [Candidate(key, self._records[key].definition.driver) for _, key in ready]
 
     async def next_claimable_ms(self, query: ClaimableQuery) -> int | None:
-        return min((at_ms for at_ms, _ in self._matching(query)), default=None)
+        return next((at_ms for at_ms, _ in self._waiting.all(query)), None)
 
     async def due(self, limit: int) -> Sequence[TaskKey]:
-        now_ms = self._clock.now_ms()
-        overdue = ((at_ms, key) for key, at_ms in self._due.items() if at_ms <= now_ms)
-        return [key for _, key in heapq.nsmallest(limit, overdue, key=lambda item: item[0])]
+        return [key for _, key in islice(self._due.until(self._clock.now_ms()), limit)]
 
     async def next_due_ms(self) -> int | None:
-        return min(self._due.values(), default=None)
+        return next((at_ms for at_ms, _ in self._due), None)
 
     async def list_tasks(self, query: TaskQuery, after: PageMark | None, limit: int) -> Sequence[TaskRecord]:
         found = (record for record in self._records.values() if in_query(record, query))
@@ -150,13 +150,13 @@ class MemoryTaskStore:
 
     async def held(self, tenant_id: str, worker_id: str) -> Sequence[TaskRecord]:
         now_ms = self._clock.now_ms()
-        return [
-            record
-            for record in self._records.values()
-            if record.key.tenant_id == tenant_id
-            and (lease := record.live_lease(now_ms)) is not None
-            and lease.worker_id == worker_id
-        ]
+        records = (self._records[key] for key in self._held.get((tenant_id, worker_id), ()))
+        return [record for record in records if record.live_lease(now_ms) is not None]
+
+    async def granted(self, tenant_id: str, worker_id: str, claim_id: str) -> TaskKey | None:
+        held = await self.held(tenant_id, worker_id)
+        by_claim = (record.key for record in held if record.lease and record.lease.claim_id == claim_id)
+        return next(by_claim, None)
 
     async def changes(self, tenant_id: str, after: int, limit: int) -> ChangePage:
         newer = (
@@ -193,7 +193,7 @@ class MemoryTaskStore:
 
     async def backlog(self, tenant_id: str) -> Backlog:
         now_ms = self._clock.now_ms()
-        ready = [at for at, _ in self._matching(ClaimableQuery(tenant_id)) if at <= now_ms]
+        ready = [at_ms for at_ms, _ in self._waiting.until(ClaimableQuery(tenant_id), now_ms)]
         unknown = [item.action.updated_at_ms for item in self._unknown(tenant_id)]
         pending = [item.approval.created_at_ms for item in self._pending(tenant_id, None)]
         leased = sum(
@@ -214,10 +214,8 @@ class MemoryTaskStore:
     async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         now_ms = self._clock.now_ms()
         # Oldest first, so the expired ones stand in front.
-        for used, until in tuple(self._nonces.items()):
-            if until > now_ms:
-                break
-            del self._nonces[used]
+        while self._nonces and next(iter(self._nonces.values())) <= now_ms:
+            self._nonces.popitem(last=False)
         if self._nonces.get((caller, nonce), 0) > now_ms:
             return False
         self._nonces.pop((caller, nonce), None)
@@ -237,27 +235,24 @@ class MemoryTaskStore:
         journal = self._journals.setdefault(record.key, deque(maxlen=self._limits.events_per_task))
         journal.extend(decision.events)
         self._records[record.key] = record
-        self._index(record)
+        self._index(before, record)
         if before is None or before.revision != record.revision:
             self._latest += 1
             self._positions.pop(record.key, None)
             self._positions[record.key] = self._latest
         self._listeners.tell([TaskChange(before, record, decision.events)])
 
-    def _index(self, record: TaskRecord) -> None:
-        waiting = self._waiting.setdefault(record.key.tenant_id, {})
-        place, due = availability(record), due_at_ms(record)
-        waiting.pop(record.key, None)
-        self._due.pop(record.key, None)
-        if place is not None:
-            waiting[record.key] = place
-        if due is not None:
-            self._due[record.key] = due
-
-    def _matching(self, query: ClaimableQuery) -> Iterator[tuple[int, TaskKey]]:
-        for key, place in self._waiting.get(query.tenant_id, {}).items():
-            if wanted_by(self._records[key], place, query):
-                yield place.at_ms, key
+    def _index(self, before: TaskRecord | None, record: TaskRecord) -> None:
+        self._waiting.put(record.key, record.definition.driver, availability(record))
+        self._due.put(record.key, due_at_ms(record))
+        old, new = None if before is None else before.lease, record.lease
+        if old is not None and (new is None or new.worker_id != old.worker_id):
+            place = record.key.tenant_id, old.worker_id
+            self._held[place].pop(record.key)
+            if not self._held[place]:
+                del self._held[place]
+        if new is not None:
+            self._held.setdefault((record.key.tenant_id, new.worker_id), {})[record.key] = None
 
     def _pending(self, tenant_id: str, actor_id: str | None) -> Iterable[PendingApproval]:
         now_ms = self._clock.now_ms()
@@ -279,7 +274,8 @@ class MemoryTaskStore:
         key = record.key
         self._tombstones[key] = tombstone(record, self._clock.now_ms())
         del self._records[key], self._journals[key], self._positions[key]
-        self._waiting[key.tenant_id].pop(key, None)
+        self._waiting.put(key, record.definition.driver, None)
+        self._due.put(key, None)
         self._listeners.tell([TaskChange(record, None)])
         return Purged(key, tuple(item.blob_key for item in record.artifacts.values()))
 

@@ -67,6 +67,11 @@ def decode_record(definition: bytes, progress: bytes, lease: bytes | None) -> Ta
     return _guarded(_record, definition, progress, lease)
 
 
+def decode_lease(lease: bytes) -> Lease:
+    """The lease of a document; raises as `decode_record`."""
+    return _guarded(lambda: _lease(orjson.loads(lease)))
+
+
 def decode_event(body: bytes) -> TaskEvent:
     """The journal entry of a document; raises as `decode_record`."""
     return _guarded(lambda: TaskEvent(**_opened(body)["event"]))

@@ -18,6 +18,7 @@ from durable_service.store.base import (
     Answer,
     ApprovalMark,
     Backlog,
+    Candidate,
     Capabilities,
     ChangePage,
     ClaimableQuery,
@@ -138,7 +139,7 @@ class SqliteTaskStore:
     async def events(self, key: TaskKey, after: int, limit: int) -> EventPage:
         return await self._read(lambda connection: queries.event_page(connection, key, after, limit))
 
-    async def claimable(self, query: ClaimableQuery) -> Sequence[TaskRecord]:
+    async def claimable(self, query: ClaimableQuery) -> Sequence[Candidate]:
         now_ms = self._clock.now_ms()
         return await self._read(lambda connection: queries.claimable(connection, query, now_ms))
 
@@ -180,6 +181,12 @@ class SqliteTaskStore:
     async def held(self, tenant_id: str, worker_id: str) -> Sequence[TaskRecord]:
         now_ms = self._clock.now_ms()
         return await self._read(lambda connection: queries.held(connection, tenant_id, worker_id, now_ms))
+
+    async def granted(self, tenant_id: str, worker_id: str, claim_id: str) -> TaskKey | None:
+        now_ms = self._clock.now_ms()
+        return await self._read(
+            lambda connection: queries.granted(connection, tenant_id, worker_id, claim_id, now_ms)
+        )
 
     async def changes(self, tenant_id: str, after: int, limit: int) -> ChangePage:
         return await self._read(lambda connection: queries.changes(connection, tenant_id, after, limit))

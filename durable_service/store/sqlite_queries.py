@@ -12,6 +12,7 @@ from durable_service.core.states import TaskState
 from durable_service.store.base import (
     ApprovalMark,
     Backlog,
+    Candidate,
     ChangePage,
     ClaimableQuery,
     EventPage,
@@ -22,6 +23,7 @@ from durable_service.store.base import (
     UnknownAction,
     UnknownMark,
 )
+from durable_service.store.record_document import decode_lease
 from durable_service.store.sqlite_rows import RECORD_COLUMNS, RECORD_TABLES, events_of, meta, record_of
 from durable_service.store.updates import not_found
 
@@ -47,13 +49,13 @@ def event_page(connection: sqlite3.Connection, key: TaskKey, after: int, limit: 
     return EventPage(events_of(rows), earliest, latest)
 
 
-def claimable(connection: sqlite3.Connection, query: ClaimableQuery, now_ms: int) -> list[TaskRecord]:
+def claimable(connection: sqlite3.Connection, query: ClaimableQuery, now_ms: int) -> list[Candidate]:
     if query.drivers is None:
         found = list(_waiting(connection, query, None, now_ms))
     else:
         each = (_waiting(connection, query, driver, now_ms) for driver in query.drivers)
         found = heapq.nsmallest(query.limit, (place for places in each for place in places))
-    return _records(connection, [task for _, _, task in found])
+    return [_candidate(query.tenant_id, *row) for row in found]
 
 
 def next_claimable_ms(connection: sqlite3.Connection, query: ClaimableQuery) -> int | None:
@@ -136,6 +138,20 @@ def held(connection: sqlite3.Connection, tenant_id: str, worker_id: str, now_ms:
     return _records(connection, [task for (task,) in rows])
 
 
+def granted(
+    connection: sqlite3.Connection, tenant_id: str, worker_id: str, claim_id: str, now_ms: int
+) -> TaskKey | None:
+    # Leases alone: this is asked with every claim, of workers that may hold many tasks.
+    rows = connection.execute(
+        "SELECT task_id, lease FROM tasks"
+        " WHERE tenant_id = ? AND lease_worker = ? AND lease_expires_at_ms > ?",
+        (tenant_id, worker_id, now_ms),
+    )
+    return next(
+        (TaskKey(tenant_id, task) for task, lease in rows if decode_lease(lease).claim_id == claim_id), None
+    )
+
+
 def changes(connection: sqlite3.Connection, tenant_id: str, after: int, limit: int) -> ChangePage:
     rows = connection.execute(
         "SELECT position, id FROM tasks WHERE tenant_id = ? AND position > ? ORDER BY position LIMIT ?",
@@ -205,13 +221,21 @@ def counts(connection: sqlite3.Connection) -> list[StateCount]:
 
 def _waiting(
     connection: sqlite3.Connection, query: ClaimableQuery, driver: Driver | None, now_ms: int
-) -> Iterable[tuple[int, str, int]]:
+) -> Iterable[tuple[int, str, str | None, int | None]]:
     chosen, values = _of_driver(driver)
     return connection.execute(
-        "SELECT claimable_at_ms, task_id, id FROM tasks WHERE tenant_id = ? AND queue = ?"
-        f"{chosen} AND claimable_at_ms <= ? ORDER BY claimable_at_ms, task_id LIMIT ?",
+        "SELECT claimable_at_ms, task_id, driver_id, driver_version FROM tasks"
+        f" WHERE tenant_id = ? AND queue = ?{chosen} AND claimable_at_ms <= ?"
+        " ORDER BY claimable_at_ms, task_id LIMIT ?",
         (query.tenant_id, query.queue, *values, now_ms, query.limit),
     )
+
+
+def _candidate(
+    tenant_id: str, _at_ms: int, task_id: str, driver_id: str | None, version: int | None
+) -> Candidate:
+    driver = None if driver_id is None or version is None else Driver(driver_id, version)
+    return Candidate(TaskKey(tenant_id, task_id), driver)
 
 
 def _next_of(connection: sqlite3.Connection, query: ClaimableQuery, driver: Driver | None) -> int | None:

@@ -5,6 +5,7 @@ import logging
 import queue
 import sqlite3
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -59,7 +60,8 @@ class GroupWriter:
         self._limits = limits
         self._told = told
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
-        self._known: dict[TaskKey, Stored] = {}
+        # Ordered: in a dict the way to the first entry leads past all that were removed before it.
+        self._known: OrderedDict[TaskKey, Stored] = OrderedDict()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="task-store-writer", daemon=True)
         self._thread.start()
@@ -149,7 +151,7 @@ class GroupWriter:
             else:
                 self._known[key] = stored
         while len(self._known) > _KNOWN_TASKS:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
 
     def _undo(self) -> None:
         try:

@@ -278,6 +278,24 @@ class OverviewCases:
         await store_harness.advance(50)
         assert await store.held(TENANT, "worker-1") == []
 
+    async def test_what_a_claim_was_granted(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        store = store_harness.store
+        await scene.create("a", "b", "c")
+        await scene.claim("a", "worker-1")
+        holder = await scene.claim("b", "worker-1")
+        await scene.claim("c", "worker-1", lease_ms=50)
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-1") == key("a")
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-2") == key("b")
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-3") == key("c")
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-4") is None
+        assert await store.granted(TENANT, "worker-2", "worker-1-claim-1") is None
+        assert await store.granted("elsewhere", "worker-1", "worker-1-claim-1") is None
+        await scene.release("b", holder)
+        await store_harness.advance(50)
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-2") is None
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-3") is None
+
     async def test_unknown_effects_wait_in_order(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
         store = store_harness.store

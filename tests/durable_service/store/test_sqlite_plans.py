@@ -40,6 +40,7 @@ async def test_every_question_has_an_index(tmp_path: Path) -> None:
     await store.task_of_approval(TENANT, "a-send")
     await store.unknown_actions(TENANT, UnknownMark(1, "a", "b"), 10)
     await store.held(TENANT, "worker-1")
+    await store.granted(TENANT, "worker-1", "claim")
     await store.changes(TENANT, 0, 10)
     await store.purgeable(TENANT, 1, 10)
     await store.referenced(["0" * 64])
