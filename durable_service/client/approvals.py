@@ -8,7 +8,6 @@ from typing import Final
 
 from durable_service.client.actions import Action, action_of
 from durable_service.client.calls import Calls
-from durable_service.client.errors import DurableError
 from durable_service.client.methods import (
     DECIDE_APPROVAL,
     GET_APPROVAL,
@@ -18,7 +17,6 @@ from durable_service.client.methods import (
 from durable_service.client.times import milliseconds_of
 from sealwork.durable.v1 import approval_pb2
 from sealwork.durable.v1 import approval_service_pb2 as pb
-from service_common.unary_calls import may_help_again
 
 _PAGE: Final = 100
 
@@ -115,20 +113,9 @@ class Approvals:
         Raises:
             DurableError: It was refused.
         """
-        failures = 0
-        while True:
-            try:
-                async for frame in self._calls.follow(WATCH_APPROVALS, pb.WatchApprovalsRequest()):
-                    failures = 0
-                    for approval in frame.batch.approvals:
-                        yield approval_of(approval)
-                    if frame.HasField("drain_notice"):
-                        break
-            except DurableError as error:
-                if not may_help_again(error):
-                    raise
-                failures += 1
-                await self._calls.pause(min(failures, 8), error)
+        async for frame in self._calls.watch(WATCH_APPROVALS, pb.WatchApprovalsRequest):
+            for approval in frame.batch.approvals:
+                yield approval_of(approval)
 
 
 def approval_of(approval: approval_pb2.Approval) -> Approval:

@@ -1,6 +1,7 @@
 """Signed calls of the durable service: single answers, watches and uploads."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -11,6 +12,8 @@ from google.protobuf.message import Message
 from durable_service.client.errors import DurableError
 from service_common.client_errors import CallError
 from service_common.clocks import Clock
+from service_common.deadlines import within
+from service_common.errors import ServiceError
 from service_common.statuses import error_from_call
 from service_common.unary_calls import (
     Method,
@@ -23,8 +26,13 @@ from service_common.unary_calls import (
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
+SILENCE_SECONDS: Final = 45.0
+"""Every stream says something each 15 seconds: one that is silent for this long is dead."""
+
 _UPLOAD_SECONDS: Final = 60.0
 _UPLOAD_ATTEMPTS: Final = 3
+# Pauses grow no more after that many failures.
+_PAUSES_AT_MOST: Final = 8
 
 
 class Calls(UnaryCalls):
@@ -50,22 +58,62 @@ class Calls(UnaryCalls):
         self._make = channel
         super().__init__(self._one_channel, signer, error_of=DurableError, clock=clock, random=random)
 
-    async def follow(self, method: Method[Any, ResponseT], request: Message) -> AsyncIterator[ResponseT]:
+    async def follow(
+        self, method: Method[Any, ResponseT], request: Message
+    ) -> AsyncGenerator[ResponseT, None]:
         """Yield what a server stream sends, until it ends with OK.
 
         Raises:
-            DurableError: It ended with another status.
+            DurableError: It ended with another status, or was silent for 45 seconds.
         """
         body = request.SerializeToString()
         opened = self._one_channel().unary_stream(method.path, as_it_is, method.response.FromString)
         call = opened(body, metadata=self._signer.metadata(method, body))
         try:
-            async for message in call:
+            while (message := await within(self._clock, SILENCE_SECONDS, _next(call))) is not grpc.aio.EOF:
                 yield message
         except grpc.aio.AioRpcError as error:
             raise DurableError(error_from_call(error)) from None
+        except TimeoutError:
+            raise DurableError(_silent()) from None
         finally:
             call.cancel()
+
+    async def watch(
+        self, method: Method[Any, ResponseT], request: Callable[[], Message], *, ends: bool = False
+    ) -> AsyncIterator[ResponseT]:
+        """Yield the frames of a watch; one that is lost or drained is asked for again.
+
+        Args:
+            method: The watch.
+            request: Returns the next request, from where the last frame that was yielded has led.
+            ends: The watch is over when the service ends it with OK.
+
+        Raises:
+            DurableError: It was refused.
+        """
+        failures = 0
+        while True:
+            drained = False
+            try:
+                async with contextlib.aclosing(self.follow(method, request())) as frames:
+                    async for frame in frames:
+                        failures = 0
+                        yield frame
+                        # Every watch that is asked for again has this frame.
+                        drained = frame.HasField("drain_notice")
+                        if drained:
+                            break
+                if ends and not drained:
+                    return
+                error = _ended()
+            except DurableError as lost:
+                if not may_help_again(lost):
+                    raise
+                error = lost
+            failures += not drained
+            if failures:
+                await self.pause(min(failures, _PAUSES_AT_MOST), error)
 
     async def upload(self, method: Method[Any, ResponseT], messages: Sequence[Message]) -> ResponseT:
         """Send messages and return the answer; the signature covers the first of them.
@@ -107,3 +155,17 @@ class Calls(UnaryCalls):
         if self._shared is None:
             self._shared = self._make()
         return self._shared
+
+
+async def _next(call: "grpc.aio.UnaryStreamCall[Any, Any]") -> Any:
+    return await call.read()
+
+
+def _silent() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.UNAVAILABLE, "", f"nothing was heard for {SILENCE_SECONDS:.0f} seconds"
+    )
+
+
+def _ended() -> DurableError:
+    return DurableError(ServiceError(grpc.StatusCode.UNAVAILABLE, "", "the watch has ended"))

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from durable_service.client.calls import Calls
-from durable_service.client.errors import DurableError
 from durable_service.client.json_text import decode_json
 from durable_service.client.methods import GET_ARTIFACT, GET_SNAPSHOT, LIST_EVENTS, WATCH_EVENTS
 from durable_service.client.times import milliseconds_of
 from durable_service.core.canonical_json import JsonValue
 from sealwork.durable.v1 import record_pb2
 from sealwork.durable.v1 import record_service_pb2 as pb
-from service_common.unary_calls import may_help_again
 
 _PAGE = 500
 
@@ -79,27 +77,14 @@ class RecordReader:
         Raises:
             DurableError: It was refused.
         """
-        failures = 0
-        while True:
-            request = pb.WatchEventsRequest(task_id=task_id, after_sequence=after, types=types, follow=follow)
-            moved = False
-            try:
-                async for frame in self._calls.follow(WATCH_EVENTS, request):
-                    failures = 0
-                    if frame.HasField("drain_notice"):
-                        moved = True
-                        break
-                    for entry in _entries(frame):
-                        yield entry
-                    after = _position(frame, after)
-            except DurableError as error:
-                if not may_help_again(error):
-                    raise
-                failures += 1
-                await self._calls.pause(min(failures, 8), error)
-                continue
-            if not moved:
-                return
+
+        def request() -> pb.WatchEventsRequest:
+            return pb.WatchEventsRequest(task_id=task_id, after_sequence=after, types=types, follow=follow)
+
+        async for frame in self._calls.watch(WATCH_EVENTS, request, ends=True):
+            for entry in _entries(frame):
+                yield entry
+            after = _position(frame, after)
 
     async def artifact(self, task_id: str, artifact_id: str) -> bytes:
         """Return the bytes of an artifact.

@@ -81,6 +81,8 @@ class Renewals:
         if not held:
             return
         if stream is None:
+            # What was asked on the last one is answered by nobody.
+            self._asked.clear()
             self._ask_by_calls(held)
             return
         if self._asked:

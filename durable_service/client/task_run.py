@@ -36,6 +36,8 @@ from service_common.unary_calls import may_help_again
 logger = logging.getLogger("sealwork.client")
 
 _FAILED: Final = "the handler failed"
+_FAILURE_CHARACTERS: Final = 4_096
+_BAD_OUTCOME: Final = frozenset({"FIELD_INVALID", "INVALID_IDENTIFIER"})
 
 
 class RunEnd(StrEnum):
@@ -145,6 +147,13 @@ class TaskRun:
             return await self._conclude(outcome), None
         except CancelRequestedError:
             return await self._acknowledge(), None
+        except (TypeError, ValueError) as error:
+            # What the handler returned is no outcome, and it will return the same the next time.
+            return await self._fail(error)
+        except DurableError as error:
+            if error.reason not in _BAD_OUTCOME:
+                raise
+            return await self._fail(error)
 
     async def _after_error(self, error: BaseException | None) -> tuple[RunEnd, BaseException | None]:
         """End the lease after a handler that was cancelled (None) or has raised."""
@@ -223,7 +232,9 @@ def _cancel(task: "asyncio.Future[Outcome]") -> None:
 def _failure_text(error: BaseException | None) -> str:
     if error is None or isinstance(error, asyncio.CancelledError):
         return _FAILED
-    return str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
+    # Half a surrogate pair cannot travel.
+    return text[:_FAILURE_CHARACTERS].encode("utf-8", "replace").decode()
 
 
 def _is_cancellation(error: BaseException | None) -> bool:

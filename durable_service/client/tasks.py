@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Final
 
 from durable_service.client.calls import Calls
-from durable_service.client.errors import DurableError
 from durable_service.client.json_text import encode_json
 from durable_service.client.methods import (
     CANCEL_TASK,
@@ -31,7 +30,7 @@ from durable_service.core.definition import Budget, Driver
 from durable_service.core.states import TaskState
 from sealwork.durable.v1 import task_pb2
 from sealwork.durable.v1 import task_service_pb2 as pb
-from service_common.unary_calls import CALL_SECONDS, may_help_again
+from service_common.unary_calls import CALL_SECONDS
 
 WAIT_MS: Final = 10_000
 _PAGE: Final = 100
@@ -233,20 +232,12 @@ class Tasks:
         Raises:
             DurableError: It was refused.
         """
-        wanted = (which or TaskFilter()).to_proto()
-        token, failures = "", 0
-        while True:
-            try:
-                request = pb.WatchTasksRequest(filter=wanted, resume_token=token)
-                async for frame in self._calls.follow(WATCH_TASKS, request):
-                    failures = 0
-                    for task in frame.batch.tasks:
-                        yield task_of(task)
-                    token = frame.resume_token or token
-                    if frame.HasField("drain_notice"):
-                        break
-            except DurableError as error:
-                if not may_help_again(error):
-                    raise
-                failures += 1
-                await self._calls.pause(min(failures, 8), error)
+        wanted, token = (which or TaskFilter()).to_proto(), ""
+
+        def request() -> pb.WatchTasksRequest:
+            return pb.WatchTasksRequest(filter=wanted, resume_token=token)
+
+        async for frame in self._calls.watch(WATCH_TASKS, request):
+            for task in frame.batch.tasks:
+                yield task_of(task)
+            token = frame.resume_token or token

@@ -266,6 +266,7 @@ class Worker:
         self._hold(won.held)
         task = asyncio.get_running_loop().create_task(self._run(won, handler))
         self._runs[won.held.key] = task
+        task.add_done_callback(_looked_at)
         return task
 
     async def _run(self, won: Won, handler: Handler | None) -> RunReport:
@@ -345,3 +346,8 @@ class Worker:
             await self._sessions.close("the worker stops")
             # Not the client's calls: the client is its owner's.
             await self._calls.end()
+
+
+def _looked_at(task: "asyncio.Task[RunReport]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("a run could not be carried out: %s", type(error).__name__)

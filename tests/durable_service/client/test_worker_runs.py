@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+import grpc
+import pytest
+
 from durable_service.client import Completed, RunEnd, StopCause, Stopped, TaskContext, Yielded
 from durable_service.client.errors import ApprovalPending, CancelRequestedError, RecoveryRequiredError
 from sealwork.durable.v1 import task_pb2
@@ -237,3 +240,52 @@ async def test_a_completion_too_large_for_the_session_goes_by_unary_call() -> No
         played.worker._claimer.wake()
         assert (await played.report()).end is RunEnd.COMPLETED
         assert len(played.server.seen("CompleteTask")) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"), [(5, "bad argument type"), ("half \ud800", "surrogates not allowed")]
+)
+async def test_what_is_no_outcome_fails_the_task(outcome: Any, said: str) -> None:
+    async def handler(_: TaskContext) -> Any:
+        return outcome
+
+    async with played_service(handler, claimed()) as (played, _):
+        report = await played.report()
+        assert report.end is RunEnd.FAILED
+        assert said in str(report.error)
+        assert len(played.named("fail_task")) == 1
+
+
+async def test_a_result_that_the_service_does_not_take_fails_the_task() -> None:
+    async def handler(_: TaskContext) -> str:
+        return "   "
+
+    answers = {"complete_task": refusal("INVALID_IDENTIFIER")}
+    async with played_service(handler, claimed(), answers=answers) as (played, _):
+        assert (await played.report()).end is RunEnd.FAILED
+
+
+async def test_a_message_of_an_error_is_cut_and_made_fit_to_travel() -> None:
+    async def handler(_: TaskContext) -> None:
+        raise RuntimeError("\ud800" + "x" * 10_000)
+
+    async with played_service(handler, claimed()) as (played, _):
+        assert (await played.report()).end is RunEnd.FAILED
+        assert played.named("fail_task")[0].failure == "?" + "x" * 4_095
+
+
+async def test_a_service_that_cannot_be_reached_is_no_failure_of_the_work() -> None:
+    async def handler(context: TaskContext) -> None:
+        await context.records.snapshot("step-1")
+
+    async with played_service(handler) as (played, _):
+
+        def away(_: bytes) -> bytes:
+            raise refusal("STORE_UNAVAILABLE", grpc.StatusCode.UNAVAILABLE)
+
+        played.unary("/sealwork.durable.v1.RecordService/GetSnapshot", away)
+        played.waiting.append(claimed())
+        played.worker._claimer.wake()
+        report = await played.report()
+        assert report.end is RunEnd.RELEASED
+        assert played.named("fail_task") == []
