@@ -18,8 +18,10 @@ from durable_service.principals import Principal, Principals, Role
 from durable_service.principals_file import format_principals
 from durable_service.principals_source import PrincipalsSource
 from durable_service.server import DurableServer, ServerOptions
+from durable_service.store.base import TaskStore
 from durable_service.store.clock import StoreClock
 from durable_service.store.memory import MemoryTaskStore
+from durable_service.store.sqlite import SqliteTaskStore
 from durable_service.stores import Stores
 from sealwork.durable.v1 import lease_pb2, task_pb2, task_service_pb2
 from service_common.clocks import ManualClock
@@ -76,7 +78,7 @@ class DurableUnderTest:
     """A service in this process, with the parties of `PRINCIPALS`."""
 
     server: DurableServer
-    store: MemoryTaskStore
+    store: TaskStore
     blobs: MemoryBlobStore
     source: PrincipalsSource
     clock: ManualClock
@@ -136,11 +138,19 @@ def creation(task_id: str = "task", **fields: Any) -> task_service_pb2.CreateTas
 
 @asynccontextmanager
 async def serving(
-    times: SessionTimes | None = None, *, principals: Principals = PRINCIPALS, **options: Any
+    times: SessionTimes | None = None,
+    *,
+    principals: Principals = PRINCIPALS,
+    database: Path | None = None,
+    **options: Any,
 ) -> AsyncIterator[DurableUnderTest]:
-    """Serves on the memory store; time passes only when a test lets it."""
+    """Serves; time passes only when a test lets it.
+
+    Args:
+        database: of a SQLite store; tasks are in memory without one.
+    """
     clock = ManualClock(START_MS)
-    store = MemoryTaskStore(StoreClock(clock.now_ms, lambda: round(clock.monotonic() * 1000)))
+    store = open_store(clock, database)
     blobs = MemoryBlobStore(clock.now_ms)
     source = PrincipalsSource(principals)
     given = ServerOptions(
@@ -151,6 +161,18 @@ async def serving(
     )
     async with server, grpc.aio.insecure_channel(server.address) as channel:
         yield DurableUnderTest(server, store, blobs, source, clock, channel)
+    await store.close()
+
+
+def open_store(clock: ManualClock, database: Path | None) -> TaskStore:
+    """A store whose time is the test's."""
+
+    def steady() -> int:
+        return round(clock.monotonic() * 1000)
+
+    if database is None:
+        return MemoryTaskStore(StoreClock(clock.now_ms, steady))
+    return SqliteTaskStore(database, wall=clock.now_ms, steady=steady)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from durable_service.core.definition import TaskKey
 from durable_service.principals import Principals
 from sealwork.durable.v1 import task_service_pb2, worker_service_pb2
 from sealwork.session.v1 import session_pb2
@@ -72,7 +73,7 @@ class TestCertificates:
             channel(authority, service, f"URI:{WORKER_ID}") as secure,
         ):
             assert (await create(secure)).created
-            record = await service.store.get(next(iter(service.store._records)))
+            record = await service.store.get(TaskKey("acme", "task"))
             assert record is not None
             assert record.definition.identity.actor_id == "alice"
 

@@ -1,5 +1,6 @@
 """The service as a process of its own, called over real gRPC and killed."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -128,3 +129,44 @@ async def test_one_process_a_file(tmp_path: Path) -> None:
 
     assert "Error: --store sqlite:///" in notes
     assert "(exit status 2)" in notes
+
+
+async def test_many_claim_at_once_and_each_task_has_one_holder(tmp_path: Path) -> None:
+    async with served(tmp_path) as parties:
+        names = [f"task-{number}" for number in range(30)]
+        await asyncio.gather(*(parties["alice"].call("CreateTask", creation(name)) for name in names))
+
+        async def claim(number: int) -> str:
+            answer = await parties["worker"].call(
+                "ClaimNext", claim_id=f"c-{number}", worker_id=f"worker-{number}", drivers=[MAIL]
+            )
+            return str(answer.claimed.task.task_id)
+
+        won = await asyncio.gather(*(claim(number) for number in range(60)))
+
+        assert sorted(name for name in won if name) == sorted(names)
+
+
+async def test_the_life_of_many_tasks_on_one_stream(tmp_path: Path) -> None:
+    async with served(tmp_path) as parties:
+        stream = WorkerStream(parties["worker"])
+        await stream.connect(drivers=[MAIL], limit=1_000)
+        done = []
+        for number in range(20):
+            await parties["alice"].call("CreateTask", creation(f"task-{number}"))
+            await stream.next("tasks_available")
+            claimed = (
+                await parties["worker"].call(
+                    "ClaimNext", claim_id=f"c-{number}", worker_id="worker-1", drivers=[MAIL]
+                )
+            ).claimed
+            lease = lease_pb2.LeaseRef(task_id=claimed.task.task_id, fence=claimed.lease.fence)
+            await stream.ask(prepare_action=prepare(lease))
+            await stream.ask(begin_dispatch=begin(lease))
+            confirm = {"lease": lease, "action_id": "send", "dispatch_id": "dispatch-1", "result_ref": "r"}
+            await stream.ask(confirm_action=confirm)
+            reply = await stream.ask(complete_task={"lease": lease})
+            done.append((reply.complete_task.status.task_id, reply.complete_task.status.state))
+        await stream.close()
+
+        assert done == [(f"task-{number}", task_pb2.TASK_STATE_COMPLETED) for number in range(20)]
