@@ -20,6 +20,8 @@ from durable_service.commands.service_calls import (
     show_table,
 )
 
+# An id may begin with a hyphen.
+_IDS_WITH_HYPHENS = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 _APPROVAL = click.argument("approval_id", metavar="APPROVAL")
 _NOTE = click.option("--note", default="", metavar="TEXT", help="For the task's journal.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask: what it is about has been read already.")
@@ -48,7 +50,7 @@ def list_approvals(task_id: str, *, as_json: bool, **options: Any) -> None:
     show_table(("approval", "task", "action", "expires"), rows, "nothing waits for this principal")
 
 
-@approvals.command(epilog=STATUS)
+@approvals.command(epilog=STATUS, context_settings=_IDS_WITH_HYPHENS)
 @_APPROVAL
 @as_json
 @service_options
@@ -68,7 +70,7 @@ def show(approval_id: str, *, as_json: bool, **options: Any) -> None:
         _show(details)
 
 
-@approvals.command(epilog=STATUS)
+@approvals.command(epilog=STATUS, context_settings=_IDS_WITH_HYPHENS)
 @_APPROVAL
 @_NOTE
 @_YES
@@ -82,7 +84,7 @@ def approve(approval_id: str, note: str, *, yes: bool, as_json: bool, **options:
     _decide(approval_id, note, options, approved=True, ask_first=not yes, as_json=as_json)
 
 
-@approvals.command(epilog=STATUS)
+@approvals.command(epilog=STATUS, context_settings=_IDS_WITH_HYPHENS)
 @_APPROVAL
 @_NOTE
 @_YES

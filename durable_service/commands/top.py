@@ -88,7 +88,7 @@ def _screen(stats: Stats, unknown: list[UnknownAction]) -> Group:
     rows = (
         ("service", f"{stats.server_instance}, {stats.version}, up {span(stats.uptime_ms)}"),
         ("store", f"{stats.store}; what it holds {kept}"),
-        ("connected", f"{stats.worker_sessions} workers, {stats.watches} watches"),
+        ("connected", f"workers {stats.worker_sessions}, watches {stats.watches}"),
         ("leases", str(stats.live_leases)),
         ("claimable", _count(stats.claimable_tasks, stats.oldest_claimable_ms)),
         ("approvals pending", _count(stats.pending_approvals, stats.oldest_pending_approval_ms)),

@@ -84,6 +84,22 @@ def test_an_option_that_cannot_be_read_is_said(words: tuple[str, ...], said: str
     assert said in result.output
 
 
+def test_an_approval_whose_id_begins_with_a_hyphen_is_no_option(tmp_path: Path) -> None:
+    words = (
+        "approvals",
+        "approve",
+        "-hyQ_id",
+        "--yes",
+        "--principal",
+        "carol",
+        "--key",
+        tmp_path / "none.key",
+    )
+    result = run(*words)
+    assert result.exit_code == 1
+    assert "there is no key" in result.output
+
+
 def test_who_calls_has_to_be_said() -> None:
     result = run("tasks", "list")
     assert result.exit_code == 2
