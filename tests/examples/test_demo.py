@@ -65,6 +65,7 @@ async def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> N
             ("3", "What the relay could see of one job"),
             ("4", "A running job is cancelled"),
             ("5", "A device dies in the middle of a job"),
+            ("6", "A durable task outlives its worker"),
         ]
         beats = r"enqueued \d+ → claimed \d+ → sealed \d+ → running \d+ → answered \d+"
         assert len(re.findall(beats, text)) == 2
@@ -81,11 +82,30 @@ async def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> N
         killed = r"^ +0 ms +SIGKILL for the daemon of alice-(desktop|laptop)-\w{4}$"
         assert re.search(killed, text, re.MULTILINE)
         assert "its lease of 6 s has run out: the job is back in the queue" in text
+        expect_durable_scene(text)
         assert "It all worked" in text
         assert process.stderr == []
         assert max(len(line) for line in process.stdout) <= WIDTH
         assert "\x1b" not in text
     await expect_nothing_left(tmp_path)
+
+
+def expect_durable_scene(text: str) -> None:
+    scene = text[text.index("6  A durable task") :]
+    assert "it has: SIGKILL." in " ".join(scene.split())
+    assert re.search("^  conditions +lease-expired recovery-required$", scene, re.MULTILINE)
+    assert "recovery-only, for the outcome of book-room" in scene
+    assert "line 1 of the outside's book: book-room is confirmed" in scene
+    approval = re.search(r"^  approval +(\S{22})$", scene, re.MULTILINE)
+    assert approval is not None
+    assert f"$ durable-service approvals approve {approval[1][:8]} --yes" in scene
+    journal = re.findall(r"^ +[\d,]+ ms  (\S+)", scene, re.MULTILINE)
+    # Each effect was begun once and confirmed once; the worker that died had one lease, and its heir three.
+    assert journal.count("action.executing") == journal.count("action.confirmed") == 2
+    assert (journal.count("lease.granted"), journal.count("lease.expired")) == (4, 1)
+    assert journal.count("budget.reserved") == journal.count("approval.decided") == 1
+    assert (journal[0], journal[-1]) == ("task.created", "task.state")
+    assert "the handler ran 3 times. The room was booked once" in " ".join(scene.split())
 
 
 async def test_a_process_that_dies_is_named_with_its_last_words(tmp_path: Path) -> None:

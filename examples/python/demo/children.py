@@ -130,8 +130,8 @@ class Children:
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)}
         # The processes find the code where the demo has found it, installed or not.
         self._environment["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
-        # Settings of another relay on this machine are none of ours.
-        for name in [name for name in self._environment if name.startswith("RELAY_")]:
+        # Settings of other services on this machine are none of ours.
+        for name in [name for name in self._environment if name.startswith(("RELAY_", "DURABLE_"))]:
             del self._environment[name]
         self._children: list[Child] = []
 

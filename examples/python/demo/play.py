@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from examples.python.demo import scene_blind, scene_cancel, scene_prompts, scene_takeover
+from examples.python.demo import scene_blind, scene_cancel, scene_durable, scene_prompts, scene_takeover
 from examples.python.demo.failures import KEEP, DemoFailure
 from examples.python.demo.scene_opening import opened_stage
 from examples.python.demo.screen import Screen
@@ -37,6 +37,7 @@ async def perform(screen: Screen, folder: Path) -> None:
         await scene_blind.play(stage)
         await scene_cancel.play(stage)
         await scene_takeover.play(stage)
+        await scene_durable.play(stage)
         results = stage.results
     screen.summary([*results, f"[quiet]done in {time.monotonic() - started:.0f} s[/]"], _FURTHER)
 
@@ -52,12 +53,12 @@ async def _interruptible(screen: Screen, folder: Path) -> None:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make demo",
-        description="Show on this machine what the relay is for. BACKEND=command in the environment does "
+        description="Show on this machine what the services are for. BACKEND=command in the environment does "
         "without a language model.",
     )
     parser.add_argument("--keep", action="store_true", help="keep keys, configurations and logs")
     parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="write the last three steps as an SVG picture"
+        "--record", type=Path, metavar="FILE", help="write the last four steps as an SVG picture"
     )
     return parser.parse_args()
 
@@ -67,8 +68,9 @@ def main() -> int:
     options = parse_options()
     screen = Screen(pictured_from=PICTURED_FROM)
     screen.title(
-        "Sealwork: a relay that cannot read what it carries",
-        "Real processes on this machine: a relay, two devices that answer prompts, and a site.",
+        "Sealwork: a relay that cannot read what it carries, and tasks that last",
+        "Real processes on this machine: a relay, two devices that answer prompts, and a site; then a "
+        "service of durable tasks, and workers that do not live long.",
     )
     # A Unix socket lives in it, and the path of one is at most about a hundred bytes.
     folder = Path(tempfile.mkdtemp(prefix="sealwork-"))
