@@ -33,17 +33,26 @@ class Connection:
             raise ValueError(f"{self.address!r} is not host:port or unix:PATH")
 
     @classmethod
-    def with_tls(cls, address: str, roots: bytes | None = None) -> Self:
+    def with_tls(
+        cls,
+        address: str,
+        roots: bytes | None = None,
+        *,
+        certificate: bytes | None = None,
+        private_key: bytes | None = None,
+    ) -> Self:
         """Return a connection with TLS.
 
         Args:
             address: `host:port` or `unix:PATH`.
             roots: PEM certificates to trust alone; None for those that this system trusts.
+            certificate: Chain of the client's own certificate, PEM; None for none.
+            private_key: Key of that certificate, PEM.
 
         Raises:
             ValueError: The address cannot be used.
         """
-        return cls(address, grpc.ssl_channel_credentials(roots))
+        return cls(address, grpc.ssl_channel_credentials(roots, private_key, certificate))
 
     @property
     def is_local(self) -> bool:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from service_common.client_errors import CallError
 from service_common.clocks import Clock
 from service_common.errors import ServiceError
-from service_common.signing import Signer, request_metadata
+from service_common.signing import SIGNING_PROTOCOL, NoSigner, Signer, request_metadata
 from service_common.signing_keys import BAD_SIGNATURE, SigningKeys
 from service_common.statuses import error_from_call
 
@@ -75,6 +75,17 @@ class RequestSigner:
         return request_metadata(
             self.keys.current, self._caller, method.path, body, self._clock.now_ms(), self._random_bytes
         )
+
+
+class CertifiedRequests(RequestSigner):
+    """Signs nothing: the client certificate of the connection says who calls."""
+
+    def __init__(self) -> None:
+        self.keys = SigningKeys([NoSigner()])
+
+    def metadata(self, method: Method[Any, Any], body: bytes) -> tuple[tuple[str, str], ...]:
+        del method, body
+        return (("sealwork-protocol", SIGNING_PROTOCOL),)
 
 
 class UnaryCalls:

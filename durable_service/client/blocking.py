@@ -35,6 +35,7 @@ from service_common.statuses import error_from_call
 from service_common.unary_calls import (
     ATTEMPTS,
     CALL_SECONDS,
+    CertifiedRequests,
     Method,
     RequestSigner,
     as_it_is,
@@ -61,7 +62,7 @@ class BlockingClient:
         address: str | Connection,
         *,
         principal_id: str,
-        key: PrincipalKey,
+        key: PrincipalKey | None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -70,7 +71,7 @@ class BlockingClient:
         Args:
             address: The service, `host:port` or `unix:PATH`; a `Connection` for TLS.
             principal_id: As the service's principals name it.
-            key: Its key.
+            key: Its key; None when the client certificate of the connection names the principal.
             clock: Stamps requests.
             sleep: Waits that many seconds between attempts.
 
@@ -81,7 +82,8 @@ class BlockingClient:
         self._clock: Clock = clock or SystemClock()
         self._sleep = sleep
         self._random = Random()  # noqa: S311 - jitter, not a secret
-        self._signer = RequestSigner(principal_id, key.signer, self._clock)
+        signed = None if key is None else RequestSigner(principal_id, key.signer, self._clock)
+        self._signer = signed or CertifiedRequests()
         self._channel = connection.blocking_channel()
 
     def __enter__(self) -> Self:

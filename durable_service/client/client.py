@@ -12,7 +12,8 @@ from durable_service.client.record_reader import RecordReader
 from durable_service.client.tasks import Tasks
 from service_common.clocks import Clock, SystemClock
 from service_common.connection import Connection
-from service_common.unary_calls import RequestSigner
+from service_common.signing import NoSigner
+from service_common.unary_calls import CertifiedRequests, RequestSigner
 
 
 class Client:
@@ -34,7 +35,7 @@ class Client:
         address: str | Connection,
         *,
         principal_id: str,
-        key: PrincipalKey,
+        key: PrincipalKey | None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
@@ -43,7 +44,8 @@ class Client:
         Args:
             address: The service, `host:port` or `unix:PATH`; a `Connection` for TLS.
             principal_id: As the service's principals name it.
-            key: Its key. The service has to know the public half.
+            key: Its key. The service has to know the public half. None when the client certificate of the
+                connection names the principal.
             clock: Times everything.
             random: Jitter of repeats.
 
@@ -52,11 +54,11 @@ class Client:
         """
         self.connection = Connection(address) if isinstance(address, str) else address
         self.principal_id = principal_id
-        self.key = key
+        self.signer = NoSigner() if key is None else key.signer
         self.clock: Clock = clock or SystemClock()
         self.random = random or Random()  # noqa: S311 - jitter, not a secret
-        signer = RequestSigner(principal_id, key.signer, self.clock)
-        self.calls = Calls(self.connection.calls_channel, signer, clock=self.clock, random=self.random)
+        requests = CertifiedRequests() if key is None else RequestSigner(principal_id, key.signer, self.clock)
+        self.calls = Calls(self.connection.calls_channel, requests, clock=self.clock, random=self.random)
         self.tasks = Tasks(self.calls)
         self.approvals = Approvals(self.calls)
         self.records = RecordReader(self.calls)

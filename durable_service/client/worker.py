@@ -99,7 +99,7 @@ class Worker:
             self._session,
             client.connection.session_channel,
             caller=client.principal_id,
-            signer=client.key.signer,
+            signer=client.signer,
             clock=client.clock,
             random=client.random,
             final_reasons=FINAL_REASONS,

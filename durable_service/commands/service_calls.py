@@ -74,8 +74,7 @@ def service_options(command: Command) -> Command:
                 metavar="FILE",
                 type=click.Path(dir_okay=False, path_type=Path),
                 envvar="DURABLE_KEY",
-                required=True,
-                help="The principal's key file.  [DURABLE_KEY]",
+                help="The principal's key file; not needed with a client certificate.  [DURABLE_KEY]",
             ),
             click.option(
                 "--tls", is_flag=True, help="Use TLS, with the certificates that this system trusts."
@@ -85,6 +84,18 @@ def service_options(command: Command) -> Command:
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
                 metavar="FILE",
                 help="Use TLS, and trust the certificates in this PEM file alone.",
+            ),
+            click.option(
+                "--tls-certificate",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                metavar="FILE",
+                help="Client certificate that names the principal, PEM; use TLS.",
+            ),
+            click.option(
+                "--tls-key",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                metavar="FILE",
+                help="Private key of the client certificate, PEM.",
             ),
             click.option("--plaintext", is_flag=True, help="Connect without TLS to another machine."),
         )
@@ -107,7 +118,7 @@ def ask(options: dict[str, Any], work: Callable[[Client], Awaitable[Answer]]) ->
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     connection = _connection(options)
     with one_line(options["principal"]):
-        key = PrincipalKey.load(options["key"].expanduser())
+        key = None if options["key"] is None else PrincipalKey.load(options["key"].expanduser())
         return _run(_within(connection, options["principal"], key, work))
 
 
@@ -198,12 +209,19 @@ def span(milliseconds: int | None) -> str:
 
 def _connection(options: dict[str, Any]) -> Connection:
     address, tls, tls_ca = options["address"], options["tls"], options["tls_ca"]
+    certificate, private_key = options["tls_certificate"], options["tls_key"]
+    if (certificate is None) != (private_key is None):
+        raise click.UsageError("--tls-certificate and --tls-key go together")
+    if options["key"] is None and certificate is None:
+        raise click.UsageError("say who calls: --key FILE (or DURABLE_KEY), or --tls-certificate FILE")
+    tls = tls or certificate is not None
     if not is_address(address):
         raise click.UsageError(f"--address: {address!r} is not HOST:PORT or unix:PATH")
     if options["plaintext"] and (tls or tls_ca):
         raise click.UsageError("--plaintext cannot be given together with --tls or --tls-ca")
     if tls or tls_ca is not None:
-        return Connection.with_tls(address, None if tls_ca is None else tls_ca.read_bytes())
+        content = [None if path is None else path.read_bytes() for path in (tls_ca, certificate, private_key)]
+        return Connection.with_tls(address, content[0], certificate=content[1], private_key=content[2])
     connection = Connection(address)
     if not connection.is_local and not options["plaintext"]:
         raise click.UsageError(f"{address} is another machine: add --tls, or --plaintext to go without")
@@ -211,7 +229,10 @@ def _connection(options: dict[str, Any]) -> Connection:
 
 
 async def _within(
-    connection: Connection, principal: str, key: PrincipalKey, work: Callable[[Client], Awaitable[Answer]]
+    connection: Connection,
+    principal: str,
+    key: PrincipalKey | None,
+    work: Callable[[Client], Awaitable[Answer]],
 ) -> Answer:
     try:
         client = Client(connection, principal_id=principal, key=key)

@@ -44,7 +44,7 @@ class RealService:
             await self.client(name, address), {"mail@1": handler}, on_end=reports.append, **options
         )
         running = RunningWorker(worker, reports)
-        await self.ends.enter_async_context(_running(running))
+        await self.ends.enter_async_context(running_worker(running))
         await worker.opened()
         return running
 
@@ -62,7 +62,7 @@ class RunningWorker:
 
 
 @asynccontextmanager
-async def _running(running: RunningWorker) -> AsyncIterator[None]:
+async def running_worker(running: RunningWorker) -> AsyncIterator[None]:
     import asyncio
 
     task = asyncio.ensure_future(running.worker.run())

@@ -100,6 +100,20 @@ def test_an_approval_whose_id_begins_with_a_hyphen_is_no_option(tmp_path: Path) 
     assert "there is no key" in result.output
 
 
+def test_a_credential_has_to_be_given() -> None:
+    result = run("tasks", "list", "--principal", "alice")
+    assert result.exit_code == 2
+    assert "say who calls: --key FILE" in result.output
+
+
+def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
+    certificate = tmp_path / "alice.pem"
+    certificate.touch()
+    result = run("tasks", "list", "--principal", "alice", "--tls-certificate", certificate)
+    assert result.exit_code == 2
+    assert "--tls-certificate and --tls-key go together" in result.output
+
+
 def test_who_calls_has_to_be_said() -> None:
     result = run("tasks", "list")
     assert result.exit_code == 2
