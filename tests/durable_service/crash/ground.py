@@ -91,8 +91,7 @@ class Ground:
             driver=f"{driver}@1",
             worker=f"worker-{number}",
             steps=steps or ("reserve", "plain", "checkpoint", "gated", "event"),
-            **self._known("worker"),
-            **options,
+            **{**self._known("worker"), **options},
         )
 
     async def recover(self, task_id: str, **options: Any) -> Life:

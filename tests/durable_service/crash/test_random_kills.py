@@ -30,7 +30,7 @@ SEED = 20_261_130
 # How many points a life comes by at most when it is not killed.
 WORKER_POINTS = 20
 RECOVERY_POINTS = 12
-SERVER_COMMITS = (30, 150)
+SERVER_COMMITS = (60, 240)
 
 
 @dataclass
