@@ -68,7 +68,7 @@ class RecordPlane(record_service_pb2_grpc.RecordServiceServicer):
     ) -> None:
         """Reads an artifact."""
         caller = self._gate.caller("GetArtifact")
-        with errors_told(), self._parts.watches.open(caller.id, context) as watch:
+        with errors_told(), self._parts.watches.open(caller.id, context, limited=False) as watch:
             reference, data = await self._calls.get_artifact(caller, request)
             await watch.send(record_service_pb2.GetArtifactResponse(artifact=artifact_message(reference)))
             for start in range(0, len(data), CHUNK_BYTES):

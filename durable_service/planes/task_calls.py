@@ -9,6 +9,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from durable_service import audit
 from durable_service.caller import Caller, for_caller, visible
 from durable_service.core.admission import TaskCreation
+from durable_service.core.approvals import approvable
 from durable_service.core.errors import DomainError, Reason
 from durable_service.core.model import TaskRecord
 from durable_service.core.outcomes import cancel
@@ -155,7 +156,7 @@ class TaskCalls:
             return True
         if request.condition != task_service_pb2.WAIT_CONDITION_ENDED_OR_APPROVAL:
             return False
-        return any(record.pending_approvals(await self._store.now_ms()))
+        return approvable(record) and any(record.pending_approvals(await self._store.now_ms()))
 
     async def _fill(
         self,

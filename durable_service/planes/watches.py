@@ -93,24 +93,27 @@ class Watches:
         return len(self._watches)
 
     @contextmanager
-    def open(self, principal_id: str, context: Context) -> Iterator[Watch]:
+    def open(self, principal_id: str, context: Context, *, limited: bool = True) -> Iterator[Watch]:
         """A watch for as long as the block lasts.
+
+        Args:
+            limited: False for what ends by itself and needs no place among those that follow.
 
         Raises:
             ServiceError: TOO_MANY_SESSIONS, SERVER_DRAINING.
         """
         if self.leaving.is_set():
             raise draining_error()
-        if self._counts[principal_id] >= MOST_A_PRINCIPAL:
+        if limited and self._counts[principal_id] >= MOST_A_PRINCIPAL:
             raise too_many_watches(MOST_A_PRINCIPAL)
         watch = Watch(principal_id, context, self._clock)
         self._watches.add(watch)
-        self._counts[principal_id] += 1
+        self._counts[principal_id] += limited
         try:
             yield watch
         finally:
             self._watches.discard(watch)
-            self._counts[principal_id] -= 1
+            self._counts[principal_id] -= limited
             if not self._counts[principal_id]:
                 del self._counts[principal_id]
             if not self._watches:

@@ -1,6 +1,6 @@
 """The stream of one worker: hints of work, verdicts on leases, and small calls."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from durable_service.core.definition import Driver
 from durable_service.core.errors import DomainError
 from durable_service.core.leases import release
 from durable_service.core.model import Holder, TaskRecord
-from durable_service.core.verdicts import LeaseState, LeaseVerdict
+from durable_service.core.verdicts import LeaseState
 from durable_service.lease_news import LeasePush, Wake, WakePush
 from durable_service.planes.claim_calls import require_drivers
 from durable_service.planes.convert import driver_message, drivers_of, duration_of, verdict_message
@@ -24,7 +24,7 @@ from durable_service.sessions.framing import WorkerFraming, WorkerItem, WorkerSe
 from durable_service.sessions.worker_calls import StreamCalls, tasks_of
 from durable_service.store.base import ClaimableQuery, TaskStore
 from durable_service.work_offers import WorkOffers, work_by_driver
-from sealwork.durable.v1 import lease_pb2, task_pb2, worker_service_pb2
+from sealwork.durable.v1 import lease_pb2, worker_service_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.background import Background
 from service_common.errors import ServiceError
@@ -203,6 +203,9 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
         self._name_worker(item.cancel_ack.leases)
         checks.leases("leases", item.cancel_ack.leases)
         checks.raise_faults()
+        if len(self._known_cancels) > _INVENTORY_LEASES:
+            # Tasks of long ago; what is still held is announced once more.
+            self._known_cancels.clear()
         self._known_cancels.update((lease.task_id, lease.fence) for lease in item.cancel_ack.leases)
 
     async def _receive_inventory(self, item: WorkerItem) -> None:
@@ -265,7 +268,7 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
 
     async def _take_back(self, record: TaskRecord, holder: Holder) -> None:
         # A claim that was answered while the inventory was drawn up is not in it and not lost either.
-        if record.updated_at_ms >= self._begun_ms and _granted_since(record, self._begun_ms):
+        if _granted_since(record, self._begun_ms):
             return
         caller = self._services.gate.caller("ReleaseTask", self.principal_id)
         try:
@@ -286,19 +289,18 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
     def push_lease(self, task_id: str, push: LeasePush) -> None:
         """Tells of a cancel or of a lost lease, ahead of everything that waits."""
         lease = lease_pb2.LeaseRef(task_id=task_id, worker_id=self.worker_id, fence=push.holder.fence)
-        verdict: LeaseVerdict = push.verdict
-        if verdict.state is not LeaseState.CANCEL_REQUESTED:
+        if push.verdict.state is not LeaseState.CANCEL_REQUESTED:
             self._known_cancels.discard((task_id, push.holder.fence))
-        self.push_verdicts([verdict_message(lease, verdict)])
+        self.push_verdicts([verdict_message(lease, push.verdict)])
 
     def push_wake(self, record: TaskRecord, push: WakePush) -> None:
         """Tells that a task which waited can go on."""
         woken = worker_service_pb2.TaskWoken(
-            task_id=record.key.task_id, reason=WAKES[push.wake], event_sequence=push.sequence
+            task_id=record.key.task_id,
+            driver=driver_message(record.definition.driver),
+            reason=WAKES[push.wake],
+            event_sequence=push.sequence,
         )
-        driver: task_pb2.DriverRef | None = driver_message(record.definition.driver)
-        if driver is not None:
-            woken.driver.CopyFrom(driver)
         self.send_notice(WorkerServerItem(task_woken=woken))
 
     def push_verdicts(self, verdicts: Iterable[lease_pb2.LeaseVerdict]) -> None:
@@ -337,8 +339,8 @@ def check_hello(hello: worker_service_pb2.WorkerHello) -> None:
 
 
 def _granted_since(record: TaskRecord, at_ms: int) -> bool:
-    attempts: Sequence[Any] = record.attempts
-    if attempts and attempts[-1].fence == record.fence:
-        return bool(attempts[-1].started_at_ms >= at_ms)
-    # A lease to recover leaves no attempt; its last change stands in for the grant.
-    return True
+    newest = record.attempts[-1] if record.attempts else None
+    if newest is not None and newest.fence == record.fence:
+        return newest.started_at_ms >= at_ms
+    # A lease to recover leaves no attempt; the last change of the task stands in for the grant.
+    return record.updated_at_ms >= at_ms

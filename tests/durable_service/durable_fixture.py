@@ -177,11 +177,11 @@ def open_store(clock: ManualClock, database: Path | None) -> TaskStore:
 
 @asynccontextmanager
 async def durable_process(
-    folder: Path, *flags: str, store: str | None = None
+    folder: Path, *flags: str, store: str | None = None, principals: Principals = PRINCIPALS
 ) -> AsyncIterator[tuple[RunningProcess, str]]:
     """Runs `durable-service serve --dev` as a process of its own, and yields it with its address."""
     path = folder / "principals.json"
-    await asyncio.to_thread(path.write_bytes, format_principals(PRINCIPALS))
+    await asyncio.to_thread(path.write_bytes, format_principals(principals))
     argv = [sys.executable, "-m", "durable_service", "serve", "--dev", "--listen", "127.0.0.1:0"]
     argv += ["--log-format", "json", "--principals", str(path)]
     argv += ["--store", store or f"sqlite:///{folder / 'tasks.db'}", *flags]

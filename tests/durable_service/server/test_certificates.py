@@ -17,7 +17,13 @@ from sealwork.session.v1 import session_pb2
 from service_common.errors import SettingsError
 from service_common.listeners import Listener
 from service_common.tls import TlsFiles, server_credentials
-from tests.durable_service.durable_fixture import PRINCIPALS, DurableUnderTest, creation, serving
+from tests.durable_service.durable_fixture import (
+    PRINCIPALS,
+    DurableUnderTest,
+    creation,
+    durable_process,
+    serving,
+)
 from tests.durable_service.raw_client import Refusal, path_of
 from tests.harness.certificates import Authority
 
@@ -171,3 +177,18 @@ async def _serves(authority: Authority, service: DurableUnderTest, name: str) ->
     async with grpc.aio.secure_channel(service.server.address, credentials, options) as secure:
         service.channel = secure
         assert (await service.create(f"by-{name}")).created
+
+
+@pytest.mark.process
+async def test_a_process_with_certificates(authority: Authority, tmp_path: Path) -> None:
+    certificate, key = authority.issue("process", "DNS:localhost")
+    flags = ["--listen", "localhost:0", "--tls-certificate", str(certificate), "--tls-key", str(key)]
+    flags += ["--tls-client-ca", str(authority.certificate)]
+    principals = certified("alice", WORKER_ID)
+    async with durable_process(tmp_path, *flags, principals=principals) as (_, address):
+        client, client_key = authority.issue("client", f"URI:{WORKER_ID}")
+        credentials = grpc.ssl_channel_credentials(
+            authority.certificate.read_bytes(), client_key.read_bytes(), client.read_bytes()
+        )
+        async with grpc.aio.secure_channel(address, credentials) as secure:
+            assert (await create(secure)).created
