@@ -41,6 +41,7 @@ _COMMANDS = {
     "principals": "durable_service.commands.principals:principals",
     "tasks": "durable_service.commands.tasks:tasks",
     "approvals": "durable_service.commands.approvals:approvals",
+    "actions": "durable_service.commands.actions:actions",
     "events": "durable_service.commands.events:events",
     "top": "durable_service.commands.top:top",
 }

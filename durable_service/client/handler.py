@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from durable_service.client.actions import ActionInput
 from durable_service.client.connectors.base import Connector
+from durable_service.client.extensions import Extensions
 from durable_service.client.ledger import Ledger
 from durable_service.client.records import Records
 from durable_service.client.reservations import Reservations
@@ -67,6 +68,7 @@ class TaskContext:
         actions: Effects on the outside world.
         records: Events, checkpoints and artifacts.
         reservations: The budget.
+        extensions: Named slots.
     """
 
     task: Task
@@ -75,6 +77,7 @@ class TaskContext:
     actions: Ledger
     records: Records
     reservations: Reservations
+    extensions: Extensions
 
     @property
     def input(self) -> JsonValue:

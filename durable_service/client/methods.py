@@ -94,3 +94,7 @@ GET_STATS = Method(_ADMIN + "GetStats", admin.GetStatsRequest, admin.GetStatsRes
 WATCH_STATS = Method(
     _ADMIN + "Watch", admin.DurableAdminServiceWatchRequest, admin.DurableAdminServiceWatchResponse
 )
+UPDATE_EXTENSION = Method(
+    _ADMIN + "UpdateExtension", admin.UpdateExtensionRequest, admin.UpdateExtensionResponse
+)
+PURGE_TASKS = Method(_ADMIN + "PurgeTasks", admin.PurgeTasksRequest, admin.PurgeTasksResponse)

@@ -1,12 +1,12 @@
 """What operators look at: counts, and effects of unknown outcome."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from durable_service.client.actions import Action, action_of
 from durable_service.client.calls import Calls
-from durable_service.client.methods import GET_STATS, LIST_UNKNOWN_ACTIONS, WATCH_STATS
+from durable_service.client.methods import GET_STATS, LIST_UNKNOWN_ACTIONS, PURGE_TASKS, WATCH_STATS
 from durable_service.client.task_view import TaskStatus, state_of, status_of
 from durable_service.client.times import duration_ms, duration_of, milliseconds_of
 from durable_service.core.states import TaskState
@@ -83,6 +83,25 @@ class Operations:
             request.page_token = page.next_page_token
             if not page.next_page_token:
                 return
+
+    async def purge(
+        self, task_ids: Sequence[str] = (), *, min_age_ms: int = 0, dry_run: bool = False
+    ) -> tuple[list[str], bool]:
+        """Delete tasks that have ended, with everything that belongs to them. For admins.
+
+        Args:
+            task_ids: These, at most 500; by default those that ended longest ago.
+            min_age_ms: Only those that ended at least that long ago; never younger than the retention.
+            dry_run: Delete nothing.
+
+        Returns:
+            The ids that are deleted, or would be, and whether there are more.
+        """
+        request = pb.PurgeTasksRequest(task_ids=task_ids, dry_run=dry_run)
+        if min_age_ms:
+            request.min_age.CopyFrom(duration_of(min_age_ms))
+        answer = await self._calls.call(PURGE_TASKS, request)
+        return list(answer.purged_task_ids), answer.more
 
 
 def stats_of(stats: pb.DurableStats) -> Stats:

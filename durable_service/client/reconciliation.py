@@ -27,13 +27,19 @@ class Reconciler:
         if connector.version != action.connector_version:
             raise RecoveryRequiredError(action.task_id, (action.id,))
         self._calls.held.require_held()
-        return await self._write(action, await connector.reconcile(action))
+        return await self.write(action, await connector.reconcile(action))
 
     async def not_sent(self, action: Action, dispatch_id: str) -> Action:
         """Write down that a dispatch never left this worker; its evidence counts for that dispatch alone."""
-        return await self._write(action, Absent(f"local:not-sent:{dispatch_id}"))
+        return await self.write(action, Absent(f"local:not-sent:{dispatch_id}"))
 
-    async def _write(self, action: Action, finding: Finding) -> Action:
+    async def write(self, action: Action, finding: Finding) -> Action:
+        """Write a finding down, and return the action as it stands then.
+
+        Raises:
+            LeaseLostError: The lease is lost.
+            DurableError: The service refused.
+        """
         request = pb.ReconcileActionRequest(
             action_id=action.id,
             prepared_hash=action.prepared_hash,

@@ -5,18 +5,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durable_service.client.actions import STATES, Action, action_of
+from durable_service.client.actions import Action
 from durable_service.client.calls import Calls
-from durable_service.client.connectors.base import Connector
+from durable_service.client.client import Client
+from durable_service.client.connectors.base import Connector, Finding
+from durable_service.client.held_task import HeldTask
 from durable_service.client.lease_calls import LeaseCalls
-from durable_service.client.methods import CLAIM_FOR_RECOVERY, CLAIM_TASK, LIST_ACTIONS, RELEASE_TASK
+from durable_service.client.methods import CLAIM_FOR_RECOVERY, CLAIM_TASK, RELEASE_TASK
 from durable_service.client.reconciliation import Reconciler
+from durable_service.client.tasks import Tasks
 from durable_service.client.times import duration_ms
 from durable_service.core.states import OPEN
-from sealwork.durable.v1 import action_service_pb2 as actions_pb
 from sealwork.durable.v1 import worker_service_pb2 as pb
+from service_common.client_session_types import seconds_of
+from service_common.dual_calls import DualCalls
 
-_PAGE: Final = 100
 _REASONS: Final = {
     pb.NOT_CLAIMABLE_REASON_TERMINAL: "terminal",
     pb.NOT_CLAIMABLE_REASON_LEASED: "leased",
@@ -82,7 +85,7 @@ async def reconcile_all(calls: LeaseCalls, connectors: Iterable[Connector]) -> S
     reconciler = Reconciler(calls)
     settled = []
     try:
-        for action in await open_actions(calls.unary, calls.held.task_id):
+        async for action in Tasks(calls.unary).actions(calls.held.task_id, OPEN, include_args=True):
             connector = by_version.get(action.connector_version)
             settled.append(action if connector is None else await reconciler.reconcile(action, connector))
     finally:
@@ -90,22 +93,39 @@ async def reconcile_all(calls: LeaseCalls, connectors: Iterable[Connector]) -> S
     return settled
 
 
-async def open_actions(calls: Calls, task_id: str) -> list[Action]:
-    """Return the actions whose outcome is open, with their arguments.
+async def settle_action(
+    client: Client, task_id: str, action_id: str, finding: Finding
+) -> Action | NotClaimed | None:
+    """Settle one open outcome by evidence that a person has brought, and give the task back.
+
+    Returns:
+        The action as it stands then; why the task was not claimed; None when no such action is open.
 
     Raises:
+        LeaseLostError: The lease was lost.
         DurableError: The service refused.
     """
-    found: list[Action] = []
-    request = actions_pb.ListActionsRequest(
-        task_id=task_id, states=[STATES[each] for each in OPEN], include_args=True, page_size=_PAGE
+    worker_id, sent_at = f"settling-{uuid.uuid4().hex}", client.clock.monotonic()
+    claimed = await claim_for_recovery(client.calls, task_id, worker_id)
+    if isinstance(claimed, NotClaimed):
+        return claimed
+    held = HeldTask(
+        task_id,
+        worker_id,
+        claimed.lease.fence,
+        remaining_seconds=seconds_of(claimed.lease.remaining),
+        sent_at=sent_at,
+        clock=client.clock,
     )
-    while True:
-        page = await calls.call(LIST_ACTIONS, request)
-        found.extend(map(action_of, page.actions))
-        request.page_token = page.next_page_token
-        if not page.next_page_token:
-            return found
+    calls = LeaseCalls(held, DualCalls(client.calls, lambda: None), client.calls)
+    try:
+        async for action in client.tasks.actions(task_id, OPEN):
+            if action.id == action_id:
+                return await Reconciler(calls).write(action, finding)
+        return None
+    finally:
+        await calls.call(RELEASE_TASK, pb.ReleaseTaskRequest(), "release_task")
+        held.end()
 
 
 def _claimed(task_id: str, answer: Any) -> pb.ClaimedTask | NotClaimed:

@@ -14,6 +14,7 @@ from durable_service.client.errors import (
     LeaseLostError,
     RecoveryRequiredError,
 )
+from durable_service.client.extensions import Extensions
 from durable_service.client.handler import Completed, Handler, Outcome, Stopped, TaskContext, Yielded
 from durable_service.client.lease_calls import LeaseCalls
 from durable_service.client.ledger import Ledger
@@ -96,6 +97,7 @@ class TaskRun:
             self._ledger,
             Records(calls),
             Reservations(calls),
+            Extensions(calls),
         )
 
     async def run(self) -> RunReport:

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from durable_service.client.actions import STATES as ACTION_STATES
+from durable_service.client.actions import Action, action_of
 from durable_service.client.calls import Calls
 from durable_service.client.json_text import encode_json
 from durable_service.client.methods import (
     CANCEL_TASK,
     CREATE_TASK,
     GET_TASK,
+    LIST_ACTIONS,
     LIST_TASKS,
     WAIT_TASK,
     WATCH_TASKS,
@@ -27,8 +30,8 @@ from durable_service.client.task_view import (
 from durable_service.client.times import duration_of
 from durable_service.core.canonical_json import JsonValue
 from durable_service.core.definition import Budget, Driver
-from durable_service.core.states import TaskState
-from sealwork.durable.v1 import task_pb2
+from durable_service.core.states import ActionState, TaskState
+from sealwork.durable.v1 import action_service_pb2, task_pb2
 from sealwork.durable.v1 import task_service_pb2 as pb
 from service_common.unary_calls import CALL_SECONDS
 
@@ -191,6 +194,24 @@ class Tasks:
             left -= len(page.tasks)
             token = page.next_page_token
             if not token:
+                return
+
+    async def actions(
+        self, task_id: str, states: Collection[ActionState] = (), *, include_args: bool = False
+    ) -> AsyncIterator[Action]:
+        """Yield the actions of a task in the order in which they were prepared."""
+        request = action_service_pb2.ListActionsRequest(
+            task_id=task_id,
+            states=[ACTION_STATES[each] for each in states],
+            include_args=include_args,
+            page_size=_PAGE,
+        )
+        while True:
+            page = await self._calls.call(LIST_ACTIONS, request)
+            for action in page.actions:
+                yield action_of(action)
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
                 return
 
     async def cancel(self, task_id: str, reason: str = "") -> TaskStatus:

@@ -329,6 +329,36 @@ async def test_another_tenant_is_told_nothing() -> None:
         assert refused.value.advice == "check the task id, and that this principal may see it"
 
 
+async def test_a_handler_writes_the_slots_of_its_task() -> None:
+    async def handler(context: TaskContext) -> None:
+        assert context.task.extensions == {"stage": "new"}
+        assert await context.extensions.put("stage", {"step": 1}) == 2
+        await context.extensions.put("note", None)
+        await context.extensions.remove("note")
+        await context.extensions.remove("note")
+
+    async with real_service() as service:
+        client, operator = await service.client(), await service.client("operator")
+        worker = await service.worker(handler)
+        await client.tasks.create(mail(extensions={"stage": "new"}))
+        assert (await worker.report()).end is RunEnd.COMPLETED
+        assert (await operator.tasks.get("t-1", View.WORKER)).extensions == {"stage": {"step": 1}}
+
+
+async def test_counts_and_purges_are_for_those_who_run_the_service() -> None:
+    async with real_service() as service:
+        client, operator, admin = [await service.client(name) for name in ("alice", "operator", "admin")]
+        await client.tasks.create(mail())
+        stats = await operator.operations.stats()
+        assert (stats.tasks, stats.claimable_tasks, stats.store) == ({TaskState.QUEUED: 1}, 1, "memory")
+        async for stats in operator.operations.watch_stats(200):
+            assert stats.claimable_tasks == 1
+            break
+        await client.tasks.cancel("t-1")
+        # It ended too recently.
+        assert await admin.operations.purge(["t-1"], dry_run=True) == ([], False)
+
+
 async def test_a_worker_of_another_role_is_refused_for_good() -> None:
     async with real_service() as service:
         worker = Worker(await service.client("alice"), {"mail@1": never})

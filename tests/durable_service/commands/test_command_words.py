@@ -100,6 +100,13 @@ def test_an_approval_whose_id_begins_with_a_hyphen_is_no_option(tmp_path: Path) 
     assert "there is no key" in result.output
 
 
+@pytest.mark.parametrize("words", [(), ("--absent", "--still-unknown"), ("--absent", "--happened", "x:1")])
+def test_evidence_shows_one_thing(words: tuple[str, ...]) -> None:
+    result = run("actions", "settle", "t-1", "send", "--evidence", "ticket:7", *CALLER, *words)
+    assert result.exit_code == 2
+    assert "say one of --happened RESULT, --absent and --still-unknown" in result.output
+
+
 def test_a_credential_has_to_be_given() -> None:
     result = run("tasks", "list", "--principal", "alice")
     assert result.exit_code == 2
@@ -149,6 +156,9 @@ def test_every_command_has_a_help_text() -> None:
         ("approvals", "show"),
         ("approvals", "approve"),
         ("approvals", "deny"),
+        ("actions", "list"),
+        ("actions", "unknown"),
+        ("actions", "settle"),
         ("events",),
         ("top",),
         ("keys", "new"),

@@ -162,3 +162,37 @@ async def test_what_goes_wrong_is_one_line_that_says_what_to_do(tmp_path: Path) 
             assert line.startswith("Error: " + said)
         unknown = await type_("tasks", "list", DURABLE_PRINCIPAL="mallory")
         assert 'the service does not know this key as that of "mallory"' in unknown.stderr
+
+
+async def test_a_person_settles_what_nobody_knows(tmp_path: Path) -> None:
+    post = Post(RuntimeError("reset by peer"))
+
+    async def handler(context: TaskContext) -> str:
+        return await context.execute(SEND, post)
+
+    async with (
+        terminal(tmp_path) as type_,
+        Client(type_.address, principal_id="worker", key=key_of("worker")) as client,
+        Worker(client, {}) as worker,
+    ):
+        await type_("tasks", "create", "t-1", "--driver", "mail@1")
+        await worker.run_task("t-1", handler)
+        (unknown,) = await type_.json("actions", "unknown", who="operator")
+        assert (unknown["task"], unknown["action"], unknown["state"]) == ("t-1", "send", "unknown")
+        settle = ("actions", "settle", "t-1")
+        wrong = await type_(*settle, "other", "--evidence", "x", "--absent", who="operator")
+        assert wrong.stderr == "Error: other: is no action of t-1 whose outcome is unknown"
+        happened = (*settle, "send", "--evidence", "ticket:7", "--happened", "mail:9")
+        settled = await type_(*happened, who="operator")
+        assert (settled.status, settled.stdout) == (0, "send: confirmed")
+        again = await type_(*happened, who="operator")
+        assert (again.status, again.stderr) == (1, "Error: t-1: every outcome is known")
+        (listed,) = await type_.json("actions", "list", "t-1")
+        assert (listed["result_ref"], listed["evidence_ref"], listed["args"]) == (
+            "mail:9",
+            "ticket:7",
+            {"text": "hello [b]bob[/b]"},
+        )
+        await worker.run_task("t-1", handler)
+        assert (await type_("tasks", "wait", "t-1")).stdout == "t-1: completed, result mail:9"
+        assert len(post.sent) == 1
