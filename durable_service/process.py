@@ -107,6 +107,7 @@ def _options(settings: DurableSettings) -> ServerOptions:
         retention_ms=round(settings.retention_seconds * 1000),
         grace_ms=round(settings.drain_grace_seconds * 1000),
         admin_listener=listener(settings.admin_listen) if settings.admin_listen else None,
+        measured=bool(settings.metrics_listen),
     )
 
 

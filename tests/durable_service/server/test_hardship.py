@@ -15,6 +15,7 @@ from sealwork.durable.v1 import lease_pb2, task_pb2, worker_service_pb2
 from service_common.clocks import ManualClock
 from service_common.errors import ServiceError
 from tests.durable_service.durable_fixture import MAIL, DurableUnderTest, serving
+from tests.durable_service.planes.every_method import Scene
 from tests.durable_service.raw_client import Refusal
 from tests.harness.waiting import eventually
 
@@ -197,3 +198,23 @@ class TestHealth:
         assert value("durable_journal_entries_total", type="lease.granted") == 1
         assert value("durable_tasks_ended_total", state="completed") == 1
         assert (await service.task()).state == task_pb2.TASK_STATE_COMPLETED
+
+
+class TestGauges:
+    async def test_what_waits_over_all_tenants(self) -> None:
+        async with serving(measured=True) as service:
+            scene = await Scene(service).build()
+            await service.create("waits")
+            await service.create("elsewhere", caller="eve")
+            await service.pass_time(30_000)
+            value = service.server.metrics.value
+
+            assert value("durable_claimable") == 2
+            assert value("durable_claimable_oldest_seconds") == 30
+            assert value("durable_live_leases") == 1
+            assert value("durable_unknown_actions") == 1
+            assert value("durable_unknown_actions_oldest_seconds") == 30
+            assert value("durable_pending_approvals") == 1
+            await service.call("carol", "DecideApproval", scene.request("DecideApproval"))
+            await service.pass_time(15_000)
+            assert value("durable_pending_approvals_oldest_seconds") == 0
