@@ -108,6 +108,7 @@ class Section:
 
     Attributes:
         operation: what one operation is, in the singular.
+        amount: what the operations are told apart by, besides their names.
         latency_only: rates and costs say nothing here, and are left out of the table.
         operations: what single operations cost, where it is not variants that are compared.
     """
@@ -115,6 +116,7 @@ class Section:
     title: str
     operation: str
     latency_only: bool = False
+    amount: str = "queued"
     summaries: list[Summary] = field(default_factory=list)
     operations: list[OperationCost] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.operation_costs import OperationCost
 from bench.report import Comparison, Holding, Report, Section, Summary, Verdict
 
 _STYLES = {
@@ -31,7 +30,7 @@ def print_section(section: Section, console: Console) -> None:
     if section.summaries:
         console.print(_measurements(section))
     if section.operations:
-        console.print(_operations(section.operations))
+        console.print(_operations(section))
     if section.comparisons:
         console.print(_comparisons(section.comparisons))
     if section.holdings:
@@ -77,9 +76,18 @@ def _cost_cells(summary: Summary) -> list[str]:
     return [figure_text(figure) for figure in figures]
 
 
-def _operations(costs: list[OperationCost]) -> Table:
-    table = Table()
-    for heading in ("queued", "operation", "timed", "a second", "CPU ms", "p50 ms", "p99 ms", "longest ms"):
+def _operations(section: Section) -> Table:
+    table, costs = Table(), section.operations
+    for heading in (
+        section.amount,
+        "operation",
+        "timed",
+        "a second",
+        "CPU ms",
+        "p50 ms",
+        "p99 ms",
+        "longest ms",
+    ):
         table.add_column(heading, justify="left" if heading == "operation" else "right")
     for cost, following in zip(costs, [*costs[1:], None], strict=True):
         figures = (cost.rate, cost.cpu_ms, cost.p50_ms, cost.p99_ms, cost.longest_ms)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.durable import plan as durable
 from bench.peer_relay import plan as peer
 from bench.peer_relay.pair import JobLoad
 
@@ -62,6 +63,7 @@ class Effort:
         connected: numbers of connected devices at which latencies are taken.
         queued: numbers of queued jobs at which the stores are measured, the least first.
         drains: how often the queue of 10,000 jobs is drained.
+        durable: the same of the durable service.
     """
 
     job_rounds: int
@@ -76,6 +78,7 @@ class Effort:
     queued: Sequence[int]
     store_rounds: int
     drains: int
+    durable: durable.DurableEffort
 
 
 QUICK = Effort(
@@ -91,6 +94,7 @@ QUICK = Effort(
     queued=(1_000, 10_000, 100_000),
     store_rounds=50,
     drains=1,
+    durable=durable.QUICK,
 )
 FULL = Effort(
     job_rounds=5,
@@ -105,4 +109,5 @@ FULL = Effort(
     queued=(1_000, 10_000, 100_000, 1_000_000),
     store_rounds=150,
     drains=3,
+    durable=durable.FULL,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
+from bench.durable.compare_durable import durable
 from bench.our_relay.compare_jobs import jobs
 from bench.our_relay.compare_latencies import latencies
 from bench.our_relay.compare_renewals import renewals
@@ -19,4 +20,5 @@ WORKLOADS: Mapping[str, Workload] = {
     "stores": stores,
     "replicas": replicas,
     "drain": drain,
+    "durable": durable,
 }

@@ -1,0 +1,154 @@
+"""The durable service: variants, comparisons, limits."""
+
+import os
+from contextlib import AsyncExitStack
+
+from bench.durable import plan
+from bench.durable.alternation import Alternation, Service, alternate
+from bench.durable.crew import Operation
+from bench.durable.latencies import ApprovalWakes, HandlerCancels
+from bench.durable.server import MEMORY, SQLITE, STORES, DurableProcess
+from bench.durable.writes import BareWrites, ServedWrites
+from bench.figures import rate
+from bench.interleaving import InterleavedRun, Progress
+from bench.our_relay.workbench import Bench
+from bench.quantiles import quantile
+from bench.report import Comparison, Holding, Section
+from bench.variant import Variant, VariantFailedError, VariantUnavailableError
+
+_BARE = "SQLite store by itself"
+_CANCEL, _WAKE = "cancel", "approval"
+
+
+async def durable(bench: Bench) -> list[Section]:
+    return [*await _operations(bench), await _writes(bench), *await _latencies(bench)]
+
+
+async def _operations(bench: Bench) -> list[Section]:
+    sections = {store: _operations_section(store) for store in STORES}
+    try:
+        with bench.session.progress() as progress:
+            async with AsyncExitStack() as started:
+                services = await _services(started, progress)
+                found = await alternate(
+                    services,
+                    crews=plan.CREWS,
+                    rounds=bench.effort.durable.rounds,
+                    operations=bench.effort.durable.operations,
+                    random=bench.session.random,
+                    progress=progress,
+                )
+    except (VariantUnavailableError, VariantFailedError, OSError) as failure:
+        for section in sections.values():
+            section.absent["all"] = str(failure) or type(failure).__name__
+        return list(sections.values())
+    for store, section in sections.items():
+        _tabulate(section, found, store)
+    return list(sections.values())
+
+
+def _operations_section(store: str) -> Section:
+    section = Section(f"Durable service on {store}", "operation", amount="tasks before")
+    section.notes = [
+        "each worker has a stream and a connection of its own, and one operation under way at a time",
+        "create and claim are signed unary calls; renew (one lease), event and complete ride the stream",
+        "lifecycle: create, claim and complete, one after the other",
+        "the tasks before wait for the same driver; claims take them from the front",
+        _load_note(),
+    ]
+    return section
+
+
+async def _services(started: AsyncExitStack, progress: Progress) -> list[Service]:
+    services = []
+    for store in STORES:
+        for tasks in (0, plan.TASKS):
+            progress(f"starting the durable service on {store} with {tasks:,} tasks")
+            server = DurableProcess(store, tasks)
+            # Registered first: a start that fails half way has left something behind.
+            started.push_async_callback(server.stop)
+            await server.start()
+            services.append(Service(store, tasks, server))
+    return services
+
+
+def _tabulate(section: Section, found: Alternation, store: str) -> None:
+    for tasks in (0, plan.TASKS):
+        for operation in Operation:
+            for workers in plan.CREWS:
+                section.operations.append(found.cost((store, tasks, workers, operation)))
+    for operation in Operation:
+        for workers in plan.CREWS:
+            ratio = found.growth(store, workers, operation, plan.TASKS)
+            if ratio is not None:
+                name = f"{operation}, {workers} at a time: latency with {plan.TASKS:,} tasks / with none"
+                section.comparisons.append(Comparison(name, ratio, most=plan.GROWTH))
+
+
+async def _writes(bench: Bench) -> Section:
+    most = plan.IN_FLIGHT
+    section = Section(f"Writes under a lease, {most} at a time", "write")
+    section.notes = [
+        "a write is an entry in the journal of a task: the lease is compared, record and entry are set",
+        f"{most} workers: one write each at a time, by stream or unary call; one worker: {most} at a time",
+        "the store by itself has a process of its own as well, and takes commands from nobody else",
+        _load_note(),
+    ]
+    variants: dict[tuple[str, str], Variant] = {}
+    for store in STORES:
+        for way, workers, in_flight, unary in (
+            (f"{most} workers, streams", most, 1, False),
+            ("one worker, stream", 1, most, False),
+            (f"{most} workers, unary calls", most, 1, True),
+        ):
+            name = f"{store}, {way}"
+            variants[store, way] = ServedWrites(name, store, workers, in_flight=in_flight, unary=unary)
+    effort = bench.effort.durable
+    run = await bench.session.measure(
+        section,
+        [BareWrites(_BARE, most), *variants.values()],
+        rounds=effort.write_rounds,
+        seconds=effort.write_seconds,
+    )
+    for (store, way), variant in variants.items():
+        if store == SQLITE:
+            bound = plan.SHARE_OF_STORE
+            section.compare(run, f"rate, {way} / {_BARE}", (variant.name, _BARE), rate, bound=bound)
+            pair = (variant.name, variants[MEMORY, way].name)
+            section.compare(run, f"rate, {way}: SQLite / memory", pair, rate, bound=bound)
+    return section
+
+
+async def _latencies(bench: Bench) -> list[Section]:
+    effort = bench.effort.durable
+    variants = [HandlerCancels(_CANCEL, effort.latencies), ApprovalWakes(_WAKE, effort.latencies)]
+    run = await bench.session.run(variants, rounds=1, seconds=effort.latency_seconds)
+    return [
+        _latency_section(
+            run,
+            _CANCEL,
+            "Cancel: from the owner's call until the running handler is cancelled",
+            plan.CANCEL_MS,
+        ),
+        _latency_section(
+            run,
+            _WAKE,
+            "Approval: from the decision until the suspended task's handler runs again",
+            plan.WAKE_MS,
+        ),
+    ]
+
+
+def _latency_section(run: InterleavedRun, name: str, title: str, most: float) -> Section:
+    section = Section(title, name, latency_only=True)
+    section.notes = ["one task at a time on SQLite; all parties by the client library", _load_note()]
+    section.add(run, [name])
+    found = [latency for burst in run.bursts(name) for latency in burst.latencies_ms]
+    if found:
+        section.holdings.append(Holding("p99", quantile(found, 0.99), "ms", most))
+        section.holdings.append(Holding("longest", max(found), "ms"))
+    return section
+
+
+def _load_note() -> str:
+    return f"load average when it began: {os.getloadavg()[0]:.1f}"
