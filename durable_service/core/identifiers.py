@@ -23,7 +23,9 @@ def checked_identifier(text: str, field: str, units: int = IDENTIFIER_UTF16_UNIT
         DomainError: INVALID_IDENTIFIER when it is empty or white space alone, longer than that many UTF-16
             units, holds a control character or an unpaired surrogate, or is an unsafe member name.
     """
-    if not (text.isascii() and text.isalnum() and len(text) <= units) or text in UNSAFE_NAMES:
+    # Of printable ASCII there is little to look at, and nearly all identifiers are.
+    plain = text.isascii() and text.isprintable() and text.strip() and len(text) <= units
+    if not plain or text in UNSAFE_NAMES:
         _refuse_bad_identifier(text, field, units)
     return text
 
