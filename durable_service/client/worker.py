@@ -82,7 +82,7 @@ class Worker:
         self._runs: dict[tuple[str, int], asyncio.Task[RunReport]] = {}
         self._stopping = False
         self._over = asyncio.Event()
-        self._refusal: DurableError | None = None
+        self._refusal: Exception | None = None
         self._calls = DualCalls(client.calls, lambda: self._sessions.stream)
         self._session = WorkerSession(
             client.principal_id,
@@ -258,6 +258,10 @@ class Worker:
             await self._claimer.run()
         except DurableError as error:
             self._refused(error)
+        except Exception as error:  # noqa: BLE001 - a worker that claims nothing more must not look alive
+            logger.error("claiming has broken down: %s", type(error).__name__)
+            self._refusal = error
+            self._over.set()
 
     def _take(self, won: Won) -> None:
         self._begin(won)

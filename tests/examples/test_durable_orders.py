@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from durable_service.client import Client, Driver, NewTask, PrincipalKey, TaskState
+from durable_service.client import Budget, Client, Driver, NewTask, PrincipalKey, TaskState
 from durable_service.core.canonical_json import JsonValue
 from tests.harness.processes import running
 
@@ -20,7 +20,7 @@ SEARCH = {"PYTHONPATH": f"{ROOT}:{ROOT / 'protos/gen/python'}"}
 SERVICE = [sys.executable, "-m", "durable_service"]
 READY = re.compile(r'"address":"([^"]+)".*durable service is serving')
 ORDERS = re.compile(r"orders at (http://\S+)")
-LEASE = "2s"
+LEASE = "3s"
 
 
 async def command(folder: Path, *words: str) -> str:
@@ -64,7 +64,10 @@ async def test_an_order_is_placed_once_though_its_worker_is_killed(tmp_path: Pat
         async with alice, boss:
             async with running(work, env=place, cwd=tmp_path, ready=re.compile("is working")) as worker:
                 wanted: JsonValue = {"item": "desk", "cents": 9_900}
-                await alice.tasks.create(NewTask("desk", driver=Driver("order", 1), input=wanted))
+                # More attempts than are needed: a slow machine may lose a lease on the way.
+                budget = Budget(max_attempts=10)
+                task = NewTask("desk", driver=Driver("order", 1), input=wanted, budget=budget)
+                await alice.tasks.create(task)
                 await alice.tasks.wait("desk", or_approval=True)
                 (approval,) = [each async for each in boss.approvals.pending()]
                 assert (await boss.approvals.get("desk", approval.id)).action.args == wanted

@@ -224,3 +224,17 @@ async def test_a_refusal_for_good_ends_the_worker_and_what_it_runs() -> None:
         assert "PRINCIPAL_REVOKED" in str(report.error)
         raised.append(played.worker._refusal)
     assert raised[0].reason == "PRINCIPAL_REVOKED"
+
+
+async def test_a_worker_whose_claims_break_down_ends_with_the_reason() -> None:
+    async with played_service(Waiting()) as (played, _):
+        await eventually(lambda: len(played.server.seen("ClaimNext")) == 1)
+
+        def broken(*_: Any) -> None:
+            raise LookupError("a fault of the client")
+
+        played.worker._claimer._on_won = broken
+        played.waiting.append(claimed())
+        played.worker._claimer.wake()
+        await eventually(played.worker._over.is_set)
+        assert isinstance(played.worker._refusal, LookupError)

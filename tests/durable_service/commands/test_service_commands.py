@@ -18,7 +18,7 @@ from tests.durable_service.client.test_worker_actions import Post
 from tests.durable_service.durable_fixture import REPOSITORY, durable_process
 from tests.harness.processes import running
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 SEARCH = {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'protos/gen/python'}"}
 SEND = ActionInput("send", "inbox", {"text": "hello [b]bob[/b]"})
