@@ -1,6 +1,7 @@
 """What the writer does within one transaction."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from durable_service.core.availability import availability
 from durable_service.core.definition import TaskKey
 from durable_service.core.lapses import due_at_ms
 from durable_service.core.model import TaskEvent, TaskRecord, Tombstone
-from durable_service.core.states import ActionState, ApprovalDecision
+from durable_service.core.states import ActionState, ApprovalDecision, TaskState
 from durable_service.store.base import StoreLimits, TaskChange
 from durable_service.store.record_document import (
     encode_definition,
@@ -83,6 +84,9 @@ class Transaction:
         self.changes: list[TaskChange] = []
         self.wrote = False
         self._position: int | None = None
+        # Written once for all tasks of the transaction.
+        self._counts: Counter[tuple[str, TaskState]] = Counter()
+        self._forgot_nonces = False
 
     def load(self, key: TaskKey) -> Stored | None:
         """The task as this transaction sees it."""
@@ -123,7 +127,7 @@ class Transaction:
         self._write("INSERT INTO definitions VALUES (?, ?, ?)", stored.id, body, checksum(body))
         progress = encode_progress(record)
         self._write("INSERT INTO progress VALUES (?, ?, ?)", stored.id, progress, checksum(progress))
-        self._write(_COUNT, identity.tenant_id, record.state, 1)
+        self._counts[identity.tenant_id, record.state] += 1
         self._keep(stored, None, events)
 
     def replace(self, before: Stored, record: TaskRecord, events: Iterable[TaskEvent]) -> None:
@@ -146,8 +150,8 @@ class Transaction:
             "UPDATE progress SET body = ?, checksum = ? WHERE id = ?", body, checksum(body), before.id
         )
         if record.state is not old.state:
-            self._write(_COUNT, record.key.tenant_id, old.state, -1)
-            self._write(_COUNT, record.key.tenant_id, record.state, 1)
+            self._counts[record.key.tenant_id, old.state] -= 1
+            self._counts[record.key.tenant_id, record.state] += 1
         self._index_approvals(before.id, old, record)
         self._index_unknown_actions(before.id, old, record)
         self._index_artifacts(before.id, old, record)
@@ -158,7 +162,7 @@ class Transaction:
         for table in _TABLES_OF_TASKS:
             self._write(f"DELETE FROM {table} WHERE id = ?", stored.id)  # noqa: S608 - the names stand above
         key = stored.record.key
-        self._write(_COUNT, key.tenant_id, stored.record.state, -1)
+        self._counts[key.tenant_id, stored.record.state] -= 1
         self._write(
             "INSERT INTO tombstones VALUES (?, ?, ?, ?)",
             key.tenant_id,
@@ -171,17 +175,25 @@ class Transaction:
 
     def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         """True the first time; forgets what has expired."""
-        self._connection.execute("DELETE FROM nonces WHERE expires_at_ms <= ?", (self.now_ms,))
+        if not self._forgot_nonces:
+            self._connection.execute("DELETE FROM nonces WHERE expires_at_ms <= ?", (self.now_ms,))
+            self._forgot_nonces = True
         cursor = self._write(
             "INSERT OR IGNORE INTO nonces VALUES (?, ?, ?)", caller, nonce, self.now_ms + ttl_ms
         )
         return cursor.rowcount == 1
 
     def note_progress(self) -> None:
-        """Writes down how late it is, so that the clock does not go back over a restart, and the position."""
+        """Writes down what is kept once for all tasks: how late it is, the position, and the counts.
+
+        The clock does not go back over a restart because of it.
+        """
         self._write("UPDATE meta SET value = max(value, ?) WHERE name = 'last_now_ms'", self.now_ms)
         if self._position is not None:
             self._write("UPDATE meta SET value = ? WHERE name = 'position'", self._position)
+        for (tenant_id, state), tasks in self._counts.items():
+            if tasks:
+                self._write(_COUNT, tenant_id, state, tasks)
 
     def _next_position(self) -> int:
         if self._position is None:
