@@ -74,11 +74,11 @@ async def _prepare(installer: Installer | None, console: Console) -> str:
 
 
 @click.command()
-@click.option("--full/--quick", envvar="FULL", help="About 30 minutes instead of 7, the default.")
+@click.option("--full/--quick", envvar="FULL", help="About 45 minutes instead of 11, the default.")
 @click.option("--only", "workloads", multiple=True, type=click.Choice(list(WORKLOADS)))
 @click.option("--no-peer", is_flag=True, help="Leave out the published relay, and with it all comparisons.")
 def main(*, full: bool, workloads: tuple[str, ...], no_peer: bool) -> None:
-    """Measures our relay and its stores, and writes the figures to bench/results as well."""
+    """Measures our services and their stores, and writes the figures to bench/results as well."""
     console = Console(width=None if sys.stdout.isatty() else _PAPER_COLUMNS)
     # With thousands of streams in this process, collections at the default pace would show in the latencies.
     gc.set_threshold(10_000, 50, 1_000)
