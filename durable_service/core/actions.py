@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from durable_service.core.binding import idempotency_key, prepared_hash
 from durable_service.core.canonical_json import CanonicalJson
 from durable_service.core.errors import DomainError, Reason, invalid
-from durable_service.core.guards import held_lease, recovery_required, require_running
+from durable_service.core.guards import recovery_required, require_running, working_lease
 from durable_service.core.identifiers import checked_identifier, checked_integer, checked_repeat_id
 from durable_service.core.limits import TASK_BYTES
 from durable_service.core.model import Action, Approval, Holder, RejectionCause, TaskRecord, with_entry
@@ -80,7 +80,7 @@ def prepare(
             APPROVAL_EXPIRY, INVALID_IDENTIFIER, TASK_TOO_LARGE.
     """
     _check_request(request)
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     require_running(record)
     bound = prepared_hash(record.definition, request.connector_version, request.destination, request.args)
     step = Step(record, now_ms)
@@ -120,7 +120,7 @@ def begin_dispatch(
             CANCEL_REQUESTED, TASK_NOT_RUNNING, INVALID_IDENTIFIER.
     """
     checked_repeat_id(dispatch_id, "dispatchId")
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     action = action_of(record, action_id)
     if action.connector_version != connector_version:
         raise DomainError(Reason.CONNECTOR_VERSION, "the action was prepared for another connector version")
@@ -153,11 +153,11 @@ def confirm(
         dispatch_id: of the dispatch that did it. A word on an earlier dispatch says nothing of a later one.
 
     Raises:
-        DomainError: LEASE_LOST, ACTION_NOT_FOUND, RECOVERY_REQUIRED for an unknown action, ACTION_SETTLED,
-            ILLEGAL_TRANSITION, INVALID_IDENTIFIER.
+        DomainError: LEASE_LOST, TASK_NOT_RUNNING, ACTION_NOT_FOUND, RECOVERY_REQUIRED for an unknown action,
+            ACTION_SETTLED, ILLEGAL_TRANSITION, INVALID_IDENTIFIER.
     """
     checked_identifier(result_ref, "resultRef")
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     action = action_of(record, action_id)
     if action.state is ActionState.CONFIRMED and action.result_ref == result_ref:
         return unchanged(record, action)
@@ -173,9 +173,9 @@ def mark_unknown(
     """The effect may or may not have happened; only evidence settles it from here on.
 
     Raises:
-        DomainError: LEASE_LOST, ACTION_NOT_FOUND, ACTION_SETTLED, ILLEGAL_TRANSITION.
+        DomainError: LEASE_LOST, TASK_NOT_RUNNING, ACTION_NOT_FOUND, ACTION_SETTLED, ILLEGAL_TRANSITION.
     """
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     action = action_of(record, action_id)
     if action.state is ActionState.UNKNOWN:
         return unchanged(record, action)
@@ -190,10 +190,10 @@ def abort_dispatch(
     """The holder knows that it never called the connector: the effect is given up and its id is spent.
 
     Raises:
-        DomainError: LEASE_LOST, ACTION_NOT_FOUND, RECOVERY_REQUIRED for an unknown action, ACTION_SETTLED,
-            ILLEGAL_TRANSITION.
+        DomainError: LEASE_LOST, TASK_NOT_RUNNING, ACTION_NOT_FOUND, RECOVERY_REQUIRED for an unknown action,
+            ACTION_SETTLED, ILLEGAL_TRANSITION.
     """
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     action = action_of(record, action_id)
     if action.state is ActionState.CANCELED and action.evidence_ref == BEFORE_DISPATCH_EVIDENCE:
         return unchanged(record, action)

@@ -6,7 +6,7 @@ from typing import Final
 
 from durable_service.core.binding import blob_key
 from durable_service.core.errors import DomainError, Reason, invalid
-from durable_service.core.guards import held_lease
+from durable_service.core.guards import working_lease
 from durable_service.core.identifiers import checked_identifier, checked_integer
 from durable_service.core.limits import (
     ARTIFACT_BYTES,
@@ -70,7 +70,8 @@ def put_artifact(
     The same id with the same bytes is the stored reference, and its expiry does not move.
 
     Raises:
-        DomainError: LEASE_LOST, ARTIFACT_IMMUTABLE with the existing digest, TTL_RANGE, TASK_TOO_LARGE.
+        DomainError: LEASE_LOST, TASK_NOT_RUNNING, ARTIFACT_IMMUTABLE with the existing digest, TTL_RANGE,
+            TASK_TOO_LARGE.
     """
     step = Step(record, now_ms)
     reference = _put(step, holder, content)
@@ -141,7 +142,7 @@ def _checked_bounds(content: ArtifactContent, limit_bytes: int) -> ArtifactConte
 
 def _put(step: Step, holder: Holder, content: ArtifactContent) -> ArtifactReference:
     record = step.record
-    held_lease(record, holder, step.now_ms)
+    working_lease(record, holder, step.now_ms)
     present = record.artifacts.get(content.id)
     if present is not None:
         if (present.digest, present.media_type) != (content.digest, content.media_type):

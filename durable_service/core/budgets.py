@@ -1,7 +1,7 @@
 """The use of tokens and cost."""
 
 from durable_service.core.errors import DomainError, Reason, Violation
-from durable_service.core.guards import held_lease, require_running
+from durable_service.core.guards import require_running, working_lease
 from durable_service.core.identifiers import checked_integer, checked_repeat_id
 from durable_service.core.limits import TASK_BYTES
 from durable_service.core.model import Holder, Reservation, TaskRecord, with_entry
@@ -28,7 +28,7 @@ def reserve(
     checked_repeat_id(reservation.id, "reservationId")
     checked_integer(reservation.tokens, "tokens")
     checked_integer(reservation.cost_micros, "costMicros")
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     present = record.reservations.get(reservation.id)
     if present is not None:
         if present != reservation:

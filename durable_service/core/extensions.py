@@ -4,7 +4,7 @@ from typing import Final
 
 from durable_service.core.canonical_json import CanonicalJson
 from durable_service.core.errors import DomainError, Reason, invalid
-from durable_service.core.guards import held_lease
+from durable_service.core.guards import working_lease
 from durable_service.core.identifiers import checked_identifier
 from durable_service.core.limits import TASK_BYTES
 from durable_service.core.model import Extension, Holder, TaskRecord, with_entry, without_entry
@@ -44,12 +44,12 @@ def update_extension(
         holder: writes under this lease instead of, or beside, an expected revision.
 
     Raises:
-        DomainError: RESERVED_EXTENSION, INVALID_IDENTIFIER, LEASE_LOST, EXTENSION_CONFLICT with the current
-            revision, TASK_TOO_LARGE.
+        DomainError: RESERVED_EXTENSION, INVALID_IDENTIFIER, LEASE_LOST, TASK_NOT_RUNNING, EXTENSION_CONFLICT
+            with the current revision, TASK_TOO_LARGE.
     """
     checked_extension_name(name)
     if holder is not None:
-        held_lease(record, holder, now_ms)
+        working_lease(record, holder, now_ms)
     present = record.extensions.get(name)
     revision = 0 if present is None else present.revision
     if expected_revision is not None and expected_revision != revision:

@@ -1,7 +1,7 @@
 """What must hold before a worker may write."""
 
 from durable_service.core.errors import DomainError, Reason, Violation
-from durable_service.core.model import Holder, Lease, TaskRecord
+from durable_service.core.model import ClaimReason, Holder, Lease, TaskRecord
 from durable_service.core.states import ActionState, TaskState
 
 
@@ -14,6 +14,24 @@ def held_lease(record: TaskRecord, holder: Holder, now_ms: int) -> Lease:
     lease = record.live_lease(now_ms)
     if lease is None or (lease.worker_id, lease.fence) != (holder.worker_id, holder.fence):
         raise lease_lost(record, holder)
+    return lease
+
+
+def working_lease(record: TaskRecord, holder: Holder, now_ms: int) -> Lease:
+    """The lease, when it is this holder's, not over, and one to do the task's work under.
+
+    Under a lease to recover, outcomes are settled and nothing is begun or ended: no handler runs under it.
+
+    Raises:
+        DomainError: LEASE_LOST; TASK_NOT_RUNNING for a lease to recover.
+    """
+    lease = held_lease(record, holder, now_ms)
+    if lease.reason is ClaimReason.RECOVERY:
+        raise DomainError(
+            Reason.TASK_NOT_RUNNING,
+            "the lease is to recover the task alone: release it and claim the task normally",
+            {"state": record.state.value},
+        )
     return lease
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from durable_service.core.errors import DomainError, Reason
-from durable_service.core.guards import held_lease, require_no_action_in, require_running
+from durable_service.core.guards import held_lease, require_no_action_in, require_running, working_lease
 from durable_service.core.identifiers import checked_integer, cut_note
 from durable_service.core.lapses import acknowledge_if_free, forget_outcomes
 from durable_service.core.limits import MAXIMUM_LEASE_MS, MINIMUM_LEASE_MS
@@ -59,7 +59,7 @@ def yield_task(
     checked_integer(not_before_ms, "notBefore")
     if settled_by(record, holder, Ending.YIELDED):
         return unchanged(record, None)
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     require_running(record)
     require_no_action_in(record, OPEN)
     step = Step(record, now_ms)

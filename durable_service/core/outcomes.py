@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from durable_service.core.errors import DomainError, Reason
-from durable_service.core.guards import held_lease, require_no_action_in, require_running
+from durable_service.core.guards import held_lease, require_no_action_in, require_running, working_lease
 from durable_service.core.identifiers import checked_identifier, cut_note
 from durable_service.core.lapses import acknowledge_if_free, cancel_unsent, pass_time, request_cancellation
 from durable_service.core.leases import end_lease, settled_by
@@ -46,7 +46,7 @@ def complete(
     ending = Ending.STOPPED if stopped else Ending.COMPLETED
     if _was_ended_by(record, holder, ending, result_ref or None):
         return unchanged(record, Ended(record.state))
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     if record.state is TaskState.CANCEL_REQUESTED:
         return _canceled(record, holder, now_ms)
     require_running(record)
@@ -69,7 +69,7 @@ def fail(record: TaskRecord, holder: Holder, failure: str, now_ms: int) -> Decis
     """
     if _was_ended_by(record, holder, Ending.FAILED, None):
         return unchanged(record, Ended(record.state))
-    held_lease(record, holder, now_ms)
+    working_lease(record, holder, now_ms)
     if record.state is TaskState.CANCEL_REQUESTED:
         return _canceled(record, holder, now_ms)
     require_running(record)

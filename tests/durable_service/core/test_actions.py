@@ -333,6 +333,8 @@ class TestReconciliation:
     def test_a_late_repeat_of_absence_does_not_release_the_next_dispatch(self) -> None:
         story = self.crashed()
         story.reconcile(Finding.ABSENT)
+        story.release()
+        story.claim()
         story.dispatch(dispatch_id="dispatch-2")
         assert reason(lambda: story.reconcile(Finding.ABSENT)) is Reason.NOT_UNKNOWN
         assert story.action().state is ActionState.EXECUTING

@@ -105,6 +105,9 @@ class History(RuleBasedStateMachine):
     def it_was_never_there_and_is_sent_again(self, action_id: str, evidence: str, dispatch_id: str) -> None:
         self.claim("worker-2", recovery=True)
         self.reconcile(action_id, Finding.ABSENT, evidence)
+        # Nothing is sent under a lease to recover.
+        self.attempt(self.story.release)
+        self.claim("worker-2", recovery=False)
         self.dispatch(action_id, dispatch_id)
 
     @rule(action_id=action_ids)

@@ -4,9 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from durable_service.core.actions import ActionRequest, begin_dispatch, confirm, mark_unknown, prepare
+from durable_service.core.actions import (
+    ActionRequest,
+    abort_dispatch,
+    begin_dispatch,
+    confirm,
+    mark_unknown,
+    prepare,
+)
 from durable_service.core.approvals import Verdict, decide
-from durable_service.core.artifacts import ArtifactContent, put_artifact
+from durable_service.core.artifacts import ArtifactContent, checkpoint_content, put_artifact, put_checkpoint
 from durable_service.core.budgets import reserve
 from durable_service.core.canonical_json import CanonicalJson
 from durable_service.core.claims import Claimed, ClaimRequest, NotClaimable, claim, claim_for_recovery
@@ -29,7 +36,7 @@ from durable_service.core.step import Decision
 from .tasks import HELLO, Story
 
 # Where a task may be found. `held` means that worker-1 holds it; it has the plain action `send` prepared and
-# `gated`, which waits for the reviewer.
+# `gated`, which waits for the reviewer. `recovering` and those after it are held to recover alone.
 STAGES: dict[str, Callable[[], Story]] = {}
 SHA = "sha256:" + "0" * 64
 
@@ -88,6 +95,20 @@ def abandoned() -> Story:
 
 
 @stage
+def recovering() -> Story:
+    story = abandoned()
+    story.claim(recovery=True)
+    return story
+
+
+@stage
+def recovered() -> Story:
+    story = recovering()
+    story.reconcile(Finding.ABSENT)
+    return story
+
+
+@stage
 def suspended() -> Story:
     story = held()
     story.prepare("gated", approver="reviewer")
@@ -120,6 +141,14 @@ def canceling_executing() -> Story:
 def canceling_abandoned() -> Story:
     story = canceling_executing()
     story.release()
+    return story
+
+
+@stage
+def canceling_recovered() -> Story:
+    story = canceling_abandoned()
+    story.claim(recovery=True)
+    story.reconcile(Finding.ABSENT)
     return story
 
 
@@ -195,6 +224,13 @@ def command_of(name: str) -> Command:  # noqa: C901, PLR0911, PLR0912 - a table
         case "artifact":
             content = ArtifactContent("a", SHA, 1, "text/plain", 10)
             return lambda s: put_artifact(s.record, s.holder, content, s.now_ms)
+        case "checkpoint":
+            content = checkpoint_content("c", SHA, 1, 10)
+            return lambda s: put_checkpoint(s.record, s.holder, "c", content, s.now_ms)
+        case "withdraw":
+            return lambda s: abort_dispatch(s.record, s.holder, "send", s.now_ms)
+        case "held_extension":
+            return lambda s: update_extension(s.record, "slot", CanonicalJson("1"), s.now_ms, holder=s.holder)
         case "extension":
             return lambda s: update_extension(s.record, "slot", CanonicalJson("1"), s.now_ms)
         case "decide":
@@ -213,6 +249,10 @@ OVER = "(terminal)"
 LOST = "LEASE_LOST"
 OPEN = "RECOVERY_REQUIRED"
 CANCELING = "CANCEL_REQUESTED"
+# The lease is to recover, and this is the work itself.
+RECOVERER = "TASK_NOT_RUNNING"
+WORKING = ["held", "executing", "unknown", "suspended", "canceling", "canceling_executing"]
+RECOVERING = ["recovering", "recovered", "canceling_recovered"]
 TABLE: dict[str, dict[str, str]] = {
     "claim": {
         "queued": "running",
@@ -231,6 +271,9 @@ TABLE: dict[str, dict[str, str]] = {
         "failed": OVER,
         "canceled": OVER,
         "stopped": OVER,
+        "recovering": LEASED,
+        "recovered": LEASED,
+        "canceling_recovered": LEASED,
     },
     "recover": {
         "queued": "(nothing_to_recover)",
@@ -249,6 +292,9 @@ TABLE: dict[str, dict[str, str]] = {
         "failed": OVER,
         "canceled": OVER,
         "stopped": OVER,
+        "recovering": LEASED,
+        "recovered": LEASED,
+        "canceling_recovered": LEASED,
     },
     "renew": {
         "held": "=",
@@ -257,6 +303,9 @@ TABLE: dict[str, dict[str, str]] = {
         "suspended": "=",
         "canceling": "=",
         "canceling_executing": "=",
+        "recovering": "=",
+        "recovered": "=",
+        "canceling_recovered": "=",
     },
     "release": {
         "held": "=",
@@ -273,6 +322,9 @@ TABLE: dict[str, dict[str, str]] = {
         "failed": "=",
         "canceled": "=",
         "stopped": "=",
+        "recovering": "=",
+        "recovered": "=",
+        "canceling_recovered": "canceled",
     },
     "yield": {
         "held": "=",
@@ -281,6 +333,9 @@ TABLE: dict[str, dict[str, str]] = {
         "suspended": "TASK_NOT_RUNNING",
         "canceling": CANCELING,
         "canceling_executing": CANCELING,
+        "recovering": RECOVERER,
+        "recovered": RECOVERER,
+        "canceling_recovered": RECOVERER,
     },
     "reserve": {
         "held": "=",
@@ -289,6 +344,9 @@ TABLE: dict[str, dict[str, str]] = {
         "suspended": "TASK_NOT_RUNNING",
         "canceling": CANCELING,
         "canceling_executing": CANCELING,
+        "recovering": RECOVERER,
+        "recovered": RECOVERER,
+        "canceling_recovered": RECOVERER,
     },
     "complete": {
         "held": "completed",
@@ -299,6 +357,9 @@ TABLE: dict[str, dict[str, str]] = {
         "canceling_executing": OPEN,
         # A repeat by the one whose end was answered with `canceled`.
         "canceled": "=",
+        "recovering": RECOVERER,
+        "recovered": RECOVERER,
+        "canceling_recovered": RECOVERER,
     },
     "fail": {
         "held": "failed",
@@ -309,6 +370,9 @@ TABLE: dict[str, dict[str, str]] = {
         "canceling_executing": OPEN,
         "failed": "=",
         "canceled": "=",
+        "recovering": RECOVERER,
+        "recovered": RECOVERER,
+        "canceling_recovered": RECOVERER,
     },
     "cancel": {
         "queued": "canceled",
@@ -327,6 +391,9 @@ TABLE: dict[str, dict[str, str]] = {
         "failed": "=",
         "canceled": "=",
         "stopped": "=",
+        "recovering": "cancel_requested",
+        "recovered": "cancel_requested",
+        "canceling_recovered": "=",
     },
     "acknowledge": {
         "held": "CANCEL_NOT_REQUESTED",
@@ -336,6 +403,9 @@ TABLE: dict[str, dict[str, str]] = {
         "canceling": "canceled",
         "canceling_executing": OPEN,
         "canceled": "=",
+        "recovering": "CANCEL_NOT_REQUESTED",
+        "recovered": "CANCEL_NOT_REQUESTED",
+        "canceling_recovered": "canceled",
     },
     "prepare": {
         "held": "=",
@@ -344,6 +414,9 @@ TABLE: dict[str, dict[str, str]] = {
         "suspended": "TASK_NOT_RUNNING",
         "canceling": CANCELING,
         "canceling_executing": CANCELING,
+        "recovering": RECOVERER,
+        "recovered": RECOVERER,
+        "canceling_recovered": RECOVERER,
     },
     "dispatch": {
         "held": "=",
@@ -352,6 +425,9 @@ TABLE: dict[str, dict[str, str]] = {
         "suspended": "TASK_NOT_RUNNING",
         "canceling": CANCELING,
         "canceling_executing": CANCELING,
+        "recovering": RECOVERER,
+        "recovered": RECOVERER,
+        "canceling_recovered": RECOVERER,
     },
     "confirm": {
         "held": "ILLEGAL_TRANSITION",
@@ -360,6 +436,9 @@ TABLE: dict[str, dict[str, str]] = {
         "suspended": "ILLEGAL_TRANSITION",
         "canceling": "ILLEGAL_TRANSITION",
         "canceling_executing": "=",
+        "recovering": RECOVERER,
+        "recovered": RECOVERER,
+        "canceling_recovered": RECOVERER,
     },
     "unknown": {
         "held": "ILLEGAL_TRANSITION",
@@ -368,6 +447,9 @@ TABLE: dict[str, dict[str, str]] = {
         "suspended": "ILLEGAL_TRANSITION",
         "canceling": "ILLEGAL_TRANSITION",
         "canceling_executing": "=",
+        "recovering": RECOVERER,
+        "recovered": RECOVERER,
+        "canceling_recovered": RECOVERER,
     },
     "reconcile": {
         "held": "NOT_UNKNOWN",
@@ -376,13 +458,17 @@ TABLE: dict[str, dict[str, str]] = {
         "suspended": "NOT_UNKNOWN",
         "canceling": "NOT_UNKNOWN",
         "canceling_executing": "=",
+        "recovering": "=",
+        "recovered": "NOT_UNKNOWN",
+        "canceling_recovered": "NOT_UNKNOWN",
     },
-    "append": dict.fromkeys(
-        ["held", "executing", "unknown", "suspended", "canceling", "canceling_executing"], "="
-    ),
-    "artifact": dict.fromkeys(
-        ["held", "executing", "unknown", "suspended", "canceling", "canceling_executing"], "="
-    ),
+    "append": dict.fromkeys([*WORKING, *RECOVERING], "="),
+    "artifact": dict.fromkeys(WORKING, "=") | dict.fromkeys(RECOVERING, RECOVERER),
+    "checkpoint": dict.fromkeys(WORKING, "=") | dict.fromkeys(RECOVERING, RECOVERER),
+    "withdraw": dict.fromkeys(WORKING, "ILLEGAL_TRANSITION")
+    | {"executing": "=", "unknown": OPEN, "canceling_executing": "="}
+    | dict.fromkeys(RECOVERING, RECOVERER),
+    "held_extension": dict.fromkeys(WORKING, "=") | dict.fromkeys(RECOVERING, RECOVERER),
     "extension": dict.fromkeys(STAGES, "="),
     "decide": {"suspended": "=", "suspended_free": "="},
 }

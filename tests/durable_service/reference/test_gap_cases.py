@@ -62,6 +62,8 @@ async def test_what_is_absent_needs_another_approval(stage: Stage) -> None:
     stage.pass_ms(100)
     await stage.claim("operator", recovery=True)
     await stage.reconcile(Finding.ABSENT)
+    await stage.release()
+    await stage.claim("worker-2")
     assert await stage.dispatch("dispatch-2") == Rejected(RejectionCause.APPROVAL_CONSUMED)
 
 
