@@ -132,7 +132,7 @@ class Site:
         self._envelopes = SiteEnvelopes(keys, self._clock, earlier_keys=earlier_keys, trust=trust)
         self._desk = NoticeDesk(self._jobs, self._envelopes, self._calls, self._settlement, on_orphan)
         self._inbox = InboxReader(self._unary, self._notice, clock=self._clock, random=self._random)
-        self._catch_up = CatchUp(self._jobs, self._inbox, self._calls, self._clock)
+        self._catch_up = CatchUp(self._jobs, self._inbox, self._calls, self._settlement, self._clock)
         self._listening = Listening(
             self._session, self._inbox, self._calls, self._clock, streams=streams, on_refused=self._fail_all
         )
@@ -302,7 +302,8 @@ class Site:
         self._jobs.add(job)
         request = site_plane_pb2.EnqueueJobRequest(stub=job.stub)
         try:
-            answer = await self._calls.call("enqueue_job", ENQUEUE_JOB, request)
+            with self._settlement.publishing([job.stub.id]):
+                answer = await self._calls.call("enqueue_job", ENQUEUE_JOB, request)
         except BaseException:
             self._jobs.forget(job)
             raise

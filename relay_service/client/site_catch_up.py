@@ -9,6 +9,7 @@ from relay_service.client.dual_calls import DualCalls
 from relay_service.client.errors import JobEndedError, JobEndReason, RelayError
 from relay_service.client.site_inbox import InboxReader
 from relay_service.client.site_jobs import JobTable, SiteJob
+from relay_service.client.site_settlement import Settlement
 from relay_service.client.wire import milliseconds_of
 from sealwork.relay.v1 import site_plane_pb2
 from service_common.clocks import Clock
@@ -22,11 +23,14 @@ _JOBS_PER_CALL: Final = 100
 class CatchUp:
     """Brings the jobs of this process and the relay's view of them together again."""
 
-    def __init__(self, jobs: JobTable, inbox: InboxReader, calls: DualCalls, clock: Clock) -> None:
+    def __init__(
+        self, jobs: JobTable, inbox: InboxReader, calls: DualCalls, settlement: Settlement, clock: Clock
+    ) -> None:
         """Work for these jobs."""
         self._jobs = jobs
         self._inbox = inbox
         self._calls = calls
+        self._settlement = settlement
         self._clock = clock
         self._running = False
 
@@ -41,9 +45,10 @@ class CatchUp:
             jobs = _open_ones(self._jobs)
             # The inbox first: a job whose end is told there must not be published once more.
             await self._inbox.read_all()
-            jobs = _open_ones(jobs)
             for start in range(0, len(jobs), _JOBS_PER_CALL):
-                await self._publish(jobs[start : start + _JOBS_PER_CALL])
+                # Asked anew each time: a job that has ended meanwhile may be forgotten by now, and would be
+                # taken for a new one.
+                await self._publish(_open_ones(jobs[start : start + _JOBS_PER_CALL]))
         except RelayError as error:
             logger.warning("could not catch up with the relay: %s", error)
         finally:
@@ -51,8 +56,11 @@ class CatchUp:
 
     async def _publish(self, jobs: Sequence[SiteJob]) -> None:
         """A relay that kept its jobs in memory has lost them; one that has them answers that it does."""
+        if not jobs:
+            return
         request = site_plane_pb2.EnqueueJobsRequest(stubs=[job.stub for job in jobs])
-        answer = await self._calls.call("enqueue_jobs", ENQUEUE_JOBS, request)
+        with self._settlement.publishing([job.stub.id for job in jobs]):
+            answer = await self._calls.call("enqueue_jobs", ENQUEUE_JOBS, request)
         for job, result in zip(jobs, answer.results, strict=False):
             if result.WhichOneof("outcome") == "error":
                 self._refused(job, RelayError(error_from_status(result.error)))

@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from relay_service.client.calls import ACK_RESULTS
@@ -24,6 +27,8 @@ class Settlement:
         """Send by these calls."""
         self._calls = calls
         self._job_ids: list[str] = []
+        self._publishing: Counter[str] = Counter()
+        self._held_back: set[str] = set()
         self._notice_ids: list[str] = []
         self._scheduled = False
         self._under_way = 0
@@ -32,14 +37,37 @@ class Settlement:
 
     def add(self, *, job_id: str | None = None, notice_id: str | None = None) -> None:
         """Settle a job or a notice, together with whatever else is settled in this pass of the event loop."""
-        if job_id is not None:
+        self._idle.clear()
+        if job_id is not None and job_id in self._publishing:
+            self._held_back.add(job_id)
+        elif job_id is not None:
             self._job_ids.append(job_id)
         if notice_id is not None:
             self._notice_ids.append(notice_id)
-        self._idle.clear()
-        if not self._scheduled:
+        if (self._job_ids or self._notice_ids) and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._send)
+
+    @contextmanager
+    def publishing(self, job_ids: Collection[str]) -> Iterator[None]:
+        """Hold back the settlement of these jobs while they are published, once more perhaps.
+
+        A relay that has forgotten a job takes it for a new one when an enqueue comes late, and it would run a
+        second time.
+        """
+        self._publishing.update(job_ids)
+        try:
+            yield
+        except asyncio.CancelledError:
+            # The enqueue may arrive yet, and nobody waits to hear of it: the notice will come again.
+            self._held_back.difference_update(job_ids)
+            self._look_around()
+            raise
+        finally:
+            self._publishing -= Counter(job_ids)
+            for job_id in [each for each in self._held_back if each not in self._publishing]:
+                self._held_back.remove(job_id)
+                self.add(job_id=job_id)
 
     async def flush(self) -> None:
         """Return when everything has been told, or could not be."""
@@ -59,5 +87,8 @@ class Settlement:
         self._under_way -= 1
         if isinstance(answer, RelayError):
             logger.warning("the relay could not be told what it may forget: %s", answer)
-        if not self._under_way and not self._scheduled:
+        self._look_around()
+
+    def _look_around(self) -> None:
+        if not self._under_way and not self._scheduled and not self._held_back:
             self._idle.set()
