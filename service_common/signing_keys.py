@@ -1,6 +1,6 @@
 """Which of a caller's keys signs: while its keys change hands, the one that the service takes."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from service_common.signing import Signer
@@ -19,7 +19,6 @@ class SigningKeys:
     def __init__(self, signers: Sequence[Signer]) -> None:
         """Begin with the first."""
         self._signers = tuple(signers)
-        self._refusals = 0
         self.position = 0
 
     @property
@@ -27,27 +26,29 @@ class SigningKeys:
         """What signs now."""
         return self._signers[self.position]
 
-    def accepted(self, position: int) -> None:
-        """Note that the service takes this key."""
-        if position == self.position:
-            self._refusals = 0
+    def at(self, position: int) -> Signer:
+        """Return the key at this position."""
+        return self._signers[position]
 
-    def refused(self, position: int) -> bool:
-        """Note that the service does not take this key, and move on to the next.
+    def untried(self, refused: Container[int]) -> int | None:
+        """Return the position to try next: the one in use, or those behind it; None when all are refused.
 
-        Returns:
-            Whether another try may help; False once every key has been refused in a row.
+        Each caller counts the refusals of its own: what somebody else has met, on a stream or in
+        another call, may be from before the service changed its mind.
         """
-        if position != self.position:
-            # Somebody else has moved on already.
-            return True
-        self._refusals += 1
-        if self._refusals >= len(self._signers):
-            self._refusals = 0
-            self.position = 0
-            return False
-        self.position = (self.position + 1) % len(self._signers)
-        return True
+        count = len(self._signers)
+        places = ((self.position + step) % count for step in range(count))
+        return next((place for place in places if place not in refused), None)
+
+    def accepted(self, position: int) -> None:
+        """Note that the service takes this key, after it refused another."""
+        self.position = position
+
+    def refused(self, position: int) -> None:
+        """Note that the service does not take this key, and move on to the next."""
+        # Unless somebody else has moved on already.
+        if position == self.position:
+            self.position = (self.position + 1) % len(self._signers)
 
 
 class CurrentSigner(Signer):

@@ -70,10 +70,19 @@ class RequestSigner:
         self._random_bytes = random_bytes
         request_metadata(self.keys.current, caller, "/", b"", clock.now_ms(), random_bytes)
 
-    def metadata(self, method: Method[Any, Any], body: bytes) -> tuple[tuple[str, str], ...]:
-        """Return the metadata that proves who sends exactly these bytes to this method."""
+    def metadata(
+        self, method: Method[Any, Any], body: bytes, position: int | None = None
+    ) -> tuple[tuple[str, str], ...]:
+        """Return the metadata that proves who sends exactly these bytes to this method.
+
+        Args:
+            method: The method.
+            body: The serialized request.
+            position: Of the key that signs; by default the one in use.
+        """
+        signer = self.keys.current if position is None else self.keys.at(position)
         return request_metadata(
-            self.keys.current, self._caller, method.path, body, self._clock.now_ms(), self._random_bytes
+            signer, self._caller, method.path, body, self._clock.now_ms(), self._random_bytes
         )
 
 
@@ -83,8 +92,10 @@ class CertifiedRequests(RequestSigner):
     def __init__(self) -> None:
         self.keys = SigningKeys([NoSigner()])
 
-    def metadata(self, method: Method[Any, Any], body: bytes) -> tuple[tuple[str, str], ...]:
-        del method, body
+    def metadata(
+        self, method: Method[Any, Any], body: bytes, position: int | None = None
+    ) -> tuple[tuple[str, str], ...]:
+        del method, body, position
         return (("sealwork-protocol", SIGNING_PROTOCOL),)
 
 
@@ -142,18 +153,26 @@ class UnaryCalls:
         body = request.SerializeToString()
         attempt = 1
         keys = self._signer.keys
+        used, refused = keys.position, set[int]()
         while True:
-            used = keys.position
             try:
-                answer = await self._once(method, body, timeout)
+                answer = await self._once(method, body, timeout, used)
             except CallError as error:
-                if error.reason == BAD_SIGNATURE and keys.refused(used):
+                if error.reason == BAD_SIGNATURE:
+                    keys.refused(used)
+                    refused.add(used)
+                following = keys.untried(refused)
+                if following is None:
+                    raise
+                used = following
+                if error.reason == BAD_SIGNATURE:
                     continue
                 if attempt >= attempts or not may_help_again(error):
                     raise
                 await self._clock.sleep(pause_before(attempt, error, self._random))
             else:
-                keys.accepted(used)
+                if refused:
+                    keys.accepted(used)
                 return answer
             attempt += 1
 
@@ -162,8 +181,10 @@ class UnaryCalls:
         if self._channel is not None:
             await self._channel.close()
 
-    async def _once(self, method: Method[Any, ResponseT], body: bytes, timeout: float) -> ResponseT:
-        metadata = self._signer.metadata(method, body)
+    async def _once(
+        self, method: Method[Any, ResponseT], body: bytes, timeout: float, position: int
+    ) -> ResponseT:
+        metadata = self._signer.metadata(method, body, position)
         try:
             response: ResponseT = await self._callable(method)(body, metadata=metadata, timeout=timeout)
         except grpc.aio.AioRpcError as error:

@@ -105,6 +105,18 @@ async def test_a_site_may_have_its_new_keys_before_the_relay_has(streams: bool) 
             assert await answer(site_now, "the new key") == "echo: the new key"
 
 
+async def test_a_call_finds_the_new_key_before_the_stream_does() -> None:
+    """That a stream met a refusal once is no reason to give up a call."""
+    async with (
+        real_relay() as relay,
+        Site(relay.address, site_id="shop", keys=NEW, earlier_keys=[OLD]) as site_now,
+    ):
+        # The hello has been refused by the new key and accepted by the old one, and that one's time is over.
+        relay.source.replace(rotated(window_ms=-1))
+        await asyncio.gather(*(site_now.read_inbox() for _ in range(3)))
+        assert site_now._signing_key_id == NEW.key_id
+
+
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_site_none_of_whose_keys_are_known_is_told(streams: bool) -> None:
     stranger = Keys(b"\x0b" * 32, b"\x0c" * 32, 1)
