@@ -126,13 +126,13 @@ class Outbound(Generic[Item]):
             while self._open and (self._controls or self._notices):
                 batch = self._take()
                 self._tell_room()
+                # Counted from here: how long the transport takes is no reason to say the next thing later.
+                self.last_sent = self._clock.monotonic()
                 stall = self._clock.call_later(self._stall_seconds, self._on_stalled)
                 try:
                     await self._write(batch)
                 except Exception:  # noqa: BLE001 - the peer is gone; the reader of the stream tells why
                     self._open = False
-                else:
-                    self.last_sent = self._clock.monotonic()
                 finally:
                     stall.cancel()
         finally:
