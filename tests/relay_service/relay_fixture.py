@@ -3,12 +3,12 @@
 import asyncio
 import hashlib
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc.aio
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -28,6 +28,8 @@ from tests.harness.processes import RunningProcess, running
 from tests.harness.waiting import eventually
 from tests.relay_service.raw_client import KIND, RawDaemon, RawOperator, RawSite, RawStream
 
+# Serves a relay, or several that share a store, the way a test wants it.
+Serve: TypeAlias = Callable[..., AbstractAsyncContextManager["RelayUnderTest"]]
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -82,6 +84,19 @@ class RelayUnderTest:
     clock: ManualClock
     channel: Any
 
+    @property
+    def servers(self) -> Sequence[RelayServer]:
+        """Every relay there is."""
+        return [self.server]
+
+    def server_of(self, plane: str) -> RelayServer:
+        """The relay that the parties of a plane, daemon or site, are connected to."""
+        return self.server
+
+    def who_waits(self) -> Sequence[Any]:
+        """Streams and calls of devices that wait for work."""
+        return self.server_of("daemon").relay.dispatch._waiting.everyone()
+
     def daemon(self, name: str = "runner-1", *, keys: Keys | None = None, channel: Any = None) -> RawDaemon:
         return RawDaemon(channel or self.channel, name, keys or keys_of(name), self.clock.now_ms)
 
@@ -100,6 +115,10 @@ class RelayUnderTest:
                 await stream.settle()
             ms -= step
 
+    async def told(self, stream: RawStream, arm: str) -> Any:
+        """Takes the next item with that arm, which time has made due."""
+        return await stream.next(arm)
+
     async def ended(self, plane: str, end: str, count: int = 1) -> None:
         """Waits until so many streams of a plane have been recorded to have ended like that."""
         await eventually(
@@ -109,18 +128,21 @@ class RelayUnderTest:
     def ends(self, plane: str) -> dict[str, int]:
         """How streams of a plane have ended so far, as the metrics say."""
         names = ("goodbye", "lost", "silent", "slow", "superseded", "drained", "refused")
-        counts = {
-            end: int(self.server.metrics.value("relay_streams_ended_total", plane=plane, end=end))
-            for end in names
-        }
+        metrics = self.server_of(plane).metrics
+        counts = {end: int(metrics.value("relay_streams_ended_total", plane=plane, end=end)) for end in names}
         return {end: count for end, count in counts.items() if count}
 
     def open_streams(self, plane: str) -> int:
-        return int(self.server.metrics.value("relay_streams_open", plane=plane))
+        return int(self.server_of(plane).metrics.value("relay_streams_open", plane=plane))
 
     async def state(self, job_id: str, site_id: str = "demo") -> str | None:
         job = await self.store.job(site_id, job_id)
         return None if job is None else job.state.value
+
+    async def lease_of(self, job_id: str, site_id: str = "demo") -> job_pb2.LeaseRef:
+        """The lease under which a job is held, as its site reads it."""
+        answer = await self.site(site_id).call("GetJob", site_plane_pb2.GetJobRequest(job_id=job_id))
+        return job_pb2.LeaseRef(job_id=job_id, lease_id=answer.lease_id)
 
     async def becomes(self, job_id: str, state: str | None) -> None:
         """Waits until a job of site demo is in that state; None when it is forgotten."""
@@ -132,7 +154,10 @@ class RelayUnderTest:
 
     def drain(self) -> asyncio.Task[None]:
         """Carries out what a shutdown does to streams."""
-        return asyncio.create_task(self.server.relay.drain())
+        return asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        await asyncio.gather(*(server.relay.drain() for server in self.servers))
 
     async def dump(self) -> str:
         """Everything the store holds that a caller could have changed, as text."""

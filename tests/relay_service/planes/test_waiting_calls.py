@@ -8,11 +8,11 @@ from google.protobuf.duration_pb2 import Duration
 
 from relay_service.store.base import ClaimRequest
 from relay_service.store_guard import store_unavailable
-from sealwork.relay.v1 import job_pb2, site_plane_pb2
+from sealwork.relay.v1 import site_plane_pb2
 from tests.harness.waiting import eventually
 from tests.relay_service.planes.scene import claim
 from tests.relay_service.raw_client import row
-from tests.relay_service.relay_fixture import START_MS, RelayUnderTest
+from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, ref
 
 TEN_SECONDS = Duration(seconds=10)
 
@@ -23,8 +23,7 @@ async def claimed(relay: RelayUnderTest, request_id: str = "claim", **fields: An
 
 
 async def waiting_for_work(relay: RelayUnderTest, count: int = 1) -> None:
-    room = relay.server.relay.dispatch._waiting
-    await eventually(lambda: len(room.everyone()) == count)
+    await eventually(lambda: len(relay.who_waits()) == count)
 
 
 async def test_a_claim_takes_what_is_there(relay: RelayUnderTest) -> None:
@@ -32,13 +31,14 @@ async def test_a_claim_takes_what_is_there(relay: RelayUnderTest) -> None:
     answer = await relay.daemon().call("ClaimJobs", claim(max_jobs=5, wait=TEN_SECONDS))
     assert [granted.stub.id for granted in answer.granted] == ["job-1", "job-2"]
     lease = answer.granted[0].lease
-    assert (lease.id, lease.remaining.ToMilliseconds()) == ("lease-1", 60_000)
+    assert ref(answer.granted[0]) == await relay.lease_of("job-1")
+    assert lease.remaining.ToMilliseconds() == 60_000
     assert lease.expire_time.ToMilliseconds() == START_MS + 60_000
 
 
 async def test_a_claim_without_a_wait_is_answered_at_once(relay: RelayUnderTest) -> None:
     assert await claimed(relay) == []
-    assert relay.server.relay.dispatch._waiting.everyone() == []
+    assert relay.who_waits() == []
 
 
 async def test_a_claim_waits_for_the_first_job(relay: RelayUnderTest) -> None:
@@ -58,7 +58,7 @@ async def test_a_claim_waits_ten_seconds_at_most(relay: RelayUnderTest) -> None:
     assert not waiting.done()
     await relay.clock.advance_async(1)
     assert await waiting == []
-    assert relay.server.relay.dispatch._waiting.everyone() == []
+    assert relay.who_waits() == []
 
 
 async def test_a_claim_that_was_given_up_takes_nothing(relay: RelayUnderTest) -> None:
@@ -74,7 +74,7 @@ async def test_a_repeated_claim_is_answered_with_the_same_grants(relay: RelayUnd
     await relay.enqueue("job-1", "job-2")
     first = await relay.daemon().call("ClaimJobs", claim("one"))
     again = await relay.daemon().call("ClaimJobs", claim("one"))
-    assert [granted.lease.id for granted in again.granted] == ["lease-1"]
+    assert [ref(granted) for granted in again.granted] == [await relay.lease_of("job-1")]
     assert first == again
     assert await claimed(relay, "two") == ["job-2"]
 
@@ -98,7 +98,7 @@ async def test_a_claim_is_granted_nothing_that_it_does_not_advertise(relay: Rela
 async def test_a_claim_needs_no_acknowledgement(relay: RelayUnderTest) -> None:
     await relay.enqueue("job-1")
     await claimed(relay)
-    await relay.seal(job_pb2.LeaseRef(job_id="job-1", lease_id="lease-1"))
+    await relay.seal(await relay.lease_of("job-1"))
     await relay.pass_time(59_999)
     assert await relay.state("job-1") == "ready"
 
@@ -107,7 +107,7 @@ async def test_news_of_a_claimed_job_comes_on_the_stream_if_there_is_one(relay: 
     stream = await relay.daemon().connect(limit=0)
     await relay.enqueue("job-1")
     await claimed(relay)
-    lease = job_pb2.LeaseRef(job_id="job-1", lease_id="lease-1")
+    lease = await relay.lease_of("job-1")
     await relay.seal(lease)
     assert (await stream.next("payload_ready")).lease == lease
 
@@ -117,7 +117,8 @@ async def test_a_claim_whose_store_went_away_is_looked_at_when_it_is_back(
 ) -> None:
     """It was away at the one moment between the call's own look and its place among those who wait."""
     looks = 0
-    look = relay.store.claim
+    store = relay.server_of("daemon").relay.store
+    look = store.claim
 
     async def second_look_fails(request: ClaimRequest) -> Any:
         nonlocal looks
@@ -126,7 +127,7 @@ async def test_a_claim_whose_store_went_away_is_looked_at_when_it_is_back(
             raise store_unavailable()
         return await look(request)
 
-    monkeypatch.setattr(relay.store, "claim", second_look_fails)
+    monkeypatch.setattr(store, "claim", second_look_fails)
     waiting = asyncio.create_task(claimed(relay, wait=TEN_SECONDS))
     await eventually(lambda: looks >= 2)
     await waiting_for_work(relay)
@@ -192,6 +193,6 @@ async def test_a_listing_waits_ten_seconds_at_most(relay: RelayUnderTest) -> Non
 async def test_reading_settles_nothing(relay: RelayUnderTest) -> None:
     device = await relay.daemon().connect(limit=1)
     await relay.enqueue("job-1")
-    await device.next("granted")
+    lease = ref(await device.next("granted"))
     for _ in range(2):
-        assert [notice.please_seal.lease_id for notice in (await listed(relay)).notices] == ["lease-1"]
+        assert [notice.please_seal.lease_id for notice in (await listed(relay)).notices] == [lease.lease_id]

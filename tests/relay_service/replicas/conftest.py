@@ -1,9 +1,10 @@
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.relay_service.relay_fixture import RelayUnderTest
+from tests.relay_service.relay_fixture import RelayUnderTest, Serve
 from tests.relay_service.store.valkey_fixture import TcpServer, empty, require_valkey
 
 
@@ -18,10 +19,16 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TcpServer]:
 
 
 @pytest.fixture
-async def relay(valkey: TcpServer) -> AsyncIterator[RelayUnderTest]:
-    """Two relays with the protocol's own times, on a clock that stands still."""
+def serve(valkey: TcpServer) -> Serve:
+    """Two relays on one server that holds nothing yet, the way a test wants them."""
     from tests.relay_service.replicas.two_relays import two_relays
 
     empty(valkey.url)
-    async with two_relays(valkey.url) as running:
+    return partial(two_relays, valkey.url)
+
+
+@pytest.fixture
+async def relay(serve: Serve) -> AsyncIterator[RelayUnderTest]:
+    """Two relays with the protocol's own times, on a clock that stands still."""
+    async with serve() as running:
         yield running

@@ -29,7 +29,8 @@ def frame(stream: RawStream, plane: str, *items: Any) -> bytes:
 
 
 def session_of(relay: RelayUnderTest, plane: str) -> Any:
-    sessions: Any = relay.server.relay.daemons if plane == "daemon" else relay.server.relay.sites
+    served = relay.server_of(plane).relay
+    sessions: Any = served.daemons if plane == "daemon" else served.sites
     (session,) = sessions
     return session
 
@@ -190,6 +191,6 @@ async def test_oversized_frames_leave_nothing_behind(relay: RelayUnderTest) -> N
         await stream.send_bytes(padded(stream, "daemon", 70_000))
         assert await stream.end() is not None
         await relay.ended("daemon", "refused", number)
-    assert len(relay.server.relay.daemons) == 0
+    assert len(relay.server_of("daemon").relay.daemons) == 0
     await relay.enqueue("job-1")
     assert await relay.state("job-1") == "queued"

@@ -21,7 +21,9 @@ async def ended(relay: RelayUnderTest, plane: str, end: str) -> None:
     await relay.ended(plane, end)
     assert relay.ends(plane) == {end: 1}
     assert relay.open_streams(plane) == 0
-    assert len(relay.server.relay.daemons) + len(relay.server.relay.sites) == 0
+    assert [len(server.relay.daemons) + len(server.relay.sites) for server in relay.servers] == [0] * len(
+        relay.servers
+    )
 
 
 @PLANES
@@ -83,7 +85,7 @@ async def test_the_deadline_of_the_call(relay: RelayUnderTest, plane: str) -> No
 @pytest.mark.parametrize("how", ["reset", "fin"])
 async def test_the_end_of_the_connection(relay: RelayUnderTest, plane: str, how: str) -> None:
     async with (
-        fault_proxy("127.0.0.1", relay.server.ports[0]) as proxy,
+        fault_proxy("127.0.0.1", relay.server_of(plane).ports[0]) as proxy,
         grpc.aio.insecure_channel(proxy.address) as channel,
     ):
         await party(relay, plane, channel).connect()
@@ -94,7 +96,7 @@ async def test_the_end_of_the_connection(relay: RelayUnderTest, plane: str, how:
 @PLANES
 async def test_the_end_of_the_server(relay: RelayUnderTest, plane: str) -> None:
     stream = await party(relay, plane).connect()
-    await relay.server.stop()
+    await relay.server_of(plane).stop()
     assert await stream.code() is grpc.StatusCode.UNAVAILABLE
     await ended(relay, plane, "lost")
 
@@ -130,4 +132,4 @@ async def test_a_burst_of_lost_streams_leaves_nothing_behind(relay: RelayUnderTe
         await relay.becomes("job-1", "queued")
     assert relay.ends("daemon") == {"lost": 30}
     assert relay.open_streams("daemon") == 0
-    assert len(relay.server.relay.daemons) == 0
+    assert len(relay.server_of("daemon").relay.daemons) == 0

@@ -36,7 +36,7 @@ async def test_two_hellos_at_once_leave_one_stream(relay: RelayUnderTest) -> Non
     await asyncio.gather(*(daemon.greet(stream) for stream in streams))
     await relay.ended("daemon", "superseded", 3)
     assert relay.open_streams("daemon") == 1
-    assert len(relay.server.relay.daemons.of("runner-1")) == 1
+    assert len(relay.server_of("daemon").relay.daemons.of("runner-1")) == 1
     await eventually(lambda: sum(stream.closed for stream in streams) == 3)
 
 

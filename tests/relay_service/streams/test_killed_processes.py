@@ -34,7 +34,7 @@ CHILD = Path(__file__).with_name("daemon_child.py")
 @asynccontextmanager
 async def device(relay: RelayUnderTest) -> AsyncIterator[RunningProcess]:
     search = {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'protos/gen/python'}"}
-    argv = [sys.executable, str(CHILD), relay.server.address, "runner-1"]
+    argv = [sys.executable, str(CHILD), relay.server_of("daemon").address, "runner-1"]
     async with running(argv, env=search, cwd=REPOSITORY, ready="^ready$") as process:
         yield process
 
@@ -43,7 +43,7 @@ async def working(relay: RelayUnderTest, process: RunningProcess) -> job_pb2.Lea
     """Has the device take job-1."""
     await relay.enqueue("job-1")
     await relay.becomes("job-1", "awaiting-payload")
-    await relay.seal(job_pb2.LeaseRef(job_id="job-1", lease_id="lease-1"))
+    await relay.seal(await relay.lease_of("job-1"))
     held = await process.wait_line(r"^holding (\S+) (\S+)$")
     return job_pb2.LeaseRef(job_id=held[1], lease_id=held[2])
 
@@ -61,7 +61,7 @@ async def test_the_job_of_a_killed_device_is_finished_by_another(relay: RelayUnd
     assert await relay.state("job-1") == "running"
     assert not other.take("granted")
     await relay.clock.advance_async(1)
-    taken = ref(await other.next("granted"))
+    taken = ref(await relay.told(other, "granted"))
     assert taken.job_id == lease.job_id
     assert taken.lease_id != lease.lease_id
     await relay.seal(taken, "runner-2")
@@ -84,7 +84,7 @@ async def test_a_frozen_device_is_silent_and_thaws_into_a_world_without_its_leas
         await relay.pass_time(45_000, alive=[other])
         await relay.ended("daemon", "silent")
         await relay.pass_time(15_000, alive=[other])
-        assert (await other.next("granted")).stub.id == "job-1"
+        assert (await relay.told(other, "granted")).stub.id == "job-1"
         process.cont()
         # The child's stream was ended, so it cannot go on as if nothing had happened.
         assert await asyncio.wait_for(process.wait(), 30) != 0

@@ -69,7 +69,7 @@ async def test_a_lease_whose_site_does_not_seal_is_lost_at_the_end_of_the_window
 ) -> None:
     stream, (lease,) = await holding(relay, "job-1", sealed=False)
     await relay.pass_time(10_000, alive=[stream])
-    (verdict,) = (await stream.next("verdicts")).verdicts
+    (verdict,) = (await relay.told(stream, "verdicts")).verdicts
     assert (verdict.lease, verdict.state) == (lease, LOST)
     assert verdict.end_reason == job_pb2.LEASE_END_REASON_WINDOW_LAPSED
 

@@ -10,7 +10,7 @@ from sealwork.session.v1 import session_pb2
 from service_common.sessions.limits import SessionTimes
 from tests.harness.waiting import eventually
 from tests.relay_service.raw_client import RawParty
-from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, ref, serving
+from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, Serve, ref
 
 PLANES = pytest.mark.parametrize("plane", ["daemon", "site"])
 DRAINING = (grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING")
@@ -123,8 +123,8 @@ async def test_silence_does_not_cost_a_lease(relay: RelayUnderTest) -> None:
 
 
 @PLANES
-async def test_an_old_stream_is_asked_to_move_and_then_ended(plane: str) -> None:
-    async with serving(SessionTimes(stream_age_ms=100_000)) as relay:
+async def test_an_old_stream_is_asked_to_move_and_then_ended(plane: str, serve: Serve) -> None:
+    async with serve(SessionTimes(stream_age_ms=100_000)) as relay:
         stream = await party(relay, plane).connect()
         # Spread by a fifth either way, so that not all streams move at once.
         await relay.pass_time(79_999, alive=[stream])
@@ -146,8 +146,8 @@ async def test_an_old_stream_is_asked_to_move_and_then_ended(plane: str) -> None
         await relay.ended(plane, "drained")
 
 
-async def test_streams_age_at_different_times() -> None:
-    async with serving(SessionTimes(stream_age_ms=100_000)) as relay:
+async def test_streams_age_at_different_times(serve: Serve) -> None:
+    async with serve(SessionTimes(stream_age_ms=100_000)) as relay:
         staying = [await relay.site().connect() for _ in range(8)]
         moved = []
         for _ in range(12):
@@ -162,8 +162,9 @@ async def test_streams_age_at_different_times() -> None:
 
 async def test_a_stream_that_is_asked_to_move_gets_no_more_work(relay: RelayUnderTest) -> None:
     stream, site = await relay.daemon().connect(limit=9), await relay.site().connect()
-    for session in (*relay.server.relay.daemons, *relay.server.relay.sites):
-        session.ask_to_move(session_pb2.DRAIN_REASON_REBALANCE)
+    for server in relay.servers:
+        for session in (*server.relay.daemons, *server.relay.sites):
+            session.ask_to_move(session_pb2.DRAIN_REASON_REBALANCE)
     await stream.next("drain_notice")
     await site.next("drain_notice")
     await relay.enqueue("job-1")
@@ -182,7 +183,8 @@ async def test_a_drain_asks_every_stream_to_move(relay: RelayUnderTest, plane: s
     stream = await party(relay, plane).connect()
     greeting = party(relay, plane).open()
     await eventually(lambda: greeting.frames)
-    relay.server.drain.begin()
+    for server in relay.servers:
+        server.drain.begin()
     leaving = relay.drain()
     notice = await stream.next("drain_notice")
     assert notice.reason == session_pb2.DRAIN_REASON_SERVER_SHUTDOWN
@@ -202,7 +204,8 @@ async def test_a_drain_asks_every_stream_to_move(relay: RelayUnderTest, plane: s
 
 async def test_a_drain_ends_who_does_not_move(relay: RelayUnderTest) -> None:
     streams = [await relay.daemon().connect(), await relay.site().connect()]
-    relay.server.drain.begin()
+    for server in relay.servers:
+        server.drain.begin()
     leaving = relay.drain()
     for stream in streams:
         await stream.next("drain_notice")

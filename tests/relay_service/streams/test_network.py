@@ -19,10 +19,12 @@ LOST, ACTIVE = job_pb2.LEASE_STATE_LOST, job_pb2.LEASE_STATE_ACTIVE
 
 
 @contextlib.asynccontextmanager
-async def behind(relay: RelayUnderTest) -> AsyncIterator[tuple[FaultProxy, Callable[[], Awaitable[Any]]]]:
-    """A bad network before the relay, and what opens a connection of its own through it."""
+async def behind(
+    relay: RelayUnderTest, plane: str = "daemon"
+) -> AsyncIterator[tuple[FaultProxy, Callable[[], Awaitable[Any]]]]:
+    """A bad network before the relay of a plane, and what opens a connection of its own through it."""
     async with (
-        fault_proxy("127.0.0.1", relay.server.ports[0]) as proxy,
+        fault_proxy("127.0.0.1", relay.server_of(plane).ports[0]) as proxy,
         contextlib.AsyncExitStack() as channels,
     ):
 
@@ -88,7 +90,7 @@ async def test_a_cut_longer_than_the_lease_costs_the_lease(relay: RelayUnderTest
         other = await relay.daemon("runner-2").connect(limit=1)
         await relay.pass_time(60_000, alive=[other])
         await relay.ended("daemon", "silent")
-        second = ref(await other.next("granted"))
+        second = ref(await relay.told(other, "granted"))
         assert second.job_id == "job-1"
         done = daemon_plane_pb2.CompleteJobRequest(
             lease=second, envelope=relay.result("runner-2"), disposition=job_pb2.DISPOSITION_OK
@@ -128,7 +130,7 @@ async def test_a_grant_that_is_lost_on_the_way_comes_back(relay: RelayUnderTest)
         proxy.cut()
         await relay.enqueue("job-1")
         await relay.becomes("job-1", "awaiting-payload")
-        await relay.seal(job_pb2.LeaseRef(job_id="job-1", lease_id="lease-1"))
+        await relay.seal(await relay.lease_of("job-1"))
         await relay.clock.advance_async(10_000)
         await relay.becomes("job-1", "queued")
         other = await relay.daemon("runner-2").connect(limit=1)
@@ -138,7 +140,7 @@ async def test_a_grant_that_is_lost_on_the_way_comes_back(relay: RelayUnderTest)
 @PLANES
 async def test_a_half_open_connection_that_hears_nothing(relay: RelayUnderTest, plane: str) -> None:
     """The client's frames are lost: the relay ends the stream, and says why."""
-    async with behind(relay) as (proxy, dial):
+    async with behind(relay, plane) as (proxy, dial):
         channel = await dial()
         party = relay.daemon(channel=channel) if plane == "daemon" else relay.site(channel=channel)
         stream = await party.connect()
@@ -154,7 +156,7 @@ async def test_a_half_open_connection_that_hears_nothing(relay: RelayUnderTest, 
 @PLANES
 async def test_a_half_open_connection_that_says_nothing(relay: RelayUnderTest, plane: str) -> None:
     """The relay's frames are lost: it hears the client and stays, until the connection is gone."""
-    async with behind(relay) as (proxy, dial):
+    async with behind(relay, plane) as (proxy, dial):
         channel = await dial()
         party = relay.daemon(channel=channel) if plane == "daemon" else relay.site(channel=channel)
         stream = await party.connect()
@@ -170,7 +172,7 @@ async def test_a_half_open_connection_that_says_nothing(relay: RelayUnderTest, p
 
 
 async def test_notices_that_were_lost_on_the_way_are_sent_to_the_next_stream(relay: RelayUnderTest) -> None:
-    async with behind(relay) as (proxy, dial):
+    async with behind(relay, "site") as (proxy, dial):
         stream = await relay.site(channel=await dial()).connect()
         await stream.settle()
         proxy.cut()

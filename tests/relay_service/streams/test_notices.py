@@ -7,7 +7,7 @@ from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_plane_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.sessions.limits import SessionTimes
 from tests.relay_service.raw_client import RawStream
-from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, keys_of, ref, serving
+from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, Serve, keys_of, ref
 
 Ack = site_plane_pb2.AckResultsRequest
 
@@ -30,14 +30,14 @@ async def test_the_course_of_a_job_as_its_site_hears_it(relay: RelayUnderTest) -
     assert (first.job_id, first.delivery_attempt) == ("job-1", 1)
     assert first.create_time.ToMilliseconds() == START_MS
     seal = first.please_seal
-    assert (seal.lease_id, seal.runner_id) == ("lease-1", "runner-1")
+    lease = ref(await daemon.next("granted"))
+    assert (seal.lease_id, seal.runner_id) == (lease.lease_id, "runner-1")
     public = keys_of("runner-1").public
     device = (seal.device.identity, seal.device.encryption, seal.device.encryption_signature)
     assert device == (public.identity, public.encryption, public.encryption_signature)
     assert seal.seal_within.ToMilliseconds() == 10_000
     assert seal.seal_by_time.ToMilliseconds() == START_MS + 10_000
 
-    lease = ref(await daemon.next("granted"))
     back = daemon_plane_pb2.ReleaseLeasesRequest(leases=[lease], reason=daemon_plane_pb2.RELEASE_REASON_PAUSE)
     await relay.daemon().call("ReleaseLeases", back)
     requeued = await site.next("notice")
@@ -45,9 +45,10 @@ async def test_the_course_of_a_job_as_its_site_hears_it(relay: RelayUnderTest) -
     assert requeued.job_requeued.count == 1
 
     again = await site.next("notice")
-    assert again.please_seal.lease_id == "lease-2"
+    second = ref(await daemon.next("granted"))
+    assert again.please_seal.lease_id == second.lease_id != lease.lease_id
     done = daemon_plane_pb2.CompleteJobRequest(
-        lease=ref(await daemon.next("granted")),
+        lease=second,
         envelope=relay.result(),
         disposition=job_pb2.DISPOSITION_OK,
     )
@@ -140,10 +141,13 @@ async def test_what_stays_unsettled_is_sent_again_after_half_a_minute(relay: Rel
     await relay.pass_time(29_999, alive=[site])
     assert not site.take("notice")
     await relay.pass_time(5_001, alive=[site])
-    (again,) = site.take("notice")
+    again = await relay.told(site, "notice")
     assert (again.notice_id, again.delivery_attempt) == (rows[1].notice_id, 2)
+    assert not site.take("notice")
     await relay.pass_time(35_000, alive=[site])
-    assert [notice.delivery_attempt for notice in site.take("notice")] == [3]
+    once_more = await relay.told(site, "notice")
+    assert (once_more.notice_id, once_more.delivery_attempt) == (again.notice_id, 3)
+    assert not site.take("notice")
 
 
 async def test_naming_the_wrong_id_settles_nothing(relay: RelayUnderTest) -> None:
@@ -161,7 +165,8 @@ async def test_naming_the_wrong_id_settles_nothing(relay: RelayUnderTest) -> Non
     answer = await relay.site().call("AckResults", Ack(notice_ids=[row.notice_id]))
     assert not answer.settled_ids
     await relay.pass_time(35_000, alive=[site])
-    assert [notice.notice_id for notice in site.take("notice")] == [row.notice_id]
+    assert (await relay.told(site, "notice")).notice_id == row.notice_id
+    assert not site.take("notice")
 
 
 async def test_a_request_to_seal_that_was_met_is_not_repeated(relay: RelayUnderTest) -> None:
@@ -176,9 +181,9 @@ async def test_a_request_to_seal_that_was_met_is_not_repeated(relay: RelayUnderT
     assert not site.take("notice")
 
 
-async def test_notices_that_do_not_fit_are_reported_and_sent_when_there_is_room() -> None:
+async def test_notices_that_do_not_fit_are_reported_and_sent_when_there_is_room(serve: Serve) -> None:
     """Nothing more has to happen for them to come: no new notice, no credit, no time."""
-    async with serving(SessionTimes(queued_notices=4)) as relay:
+    async with serve(SessionTimes(queued_notices=4)) as relay:
         names = [f"job-{number:02}" for number in range(50)]
         await ended_jobs(relay, *names)
         site = await relay.site().connect()

@@ -9,7 +9,7 @@ from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_plane_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.sessions.limits import SessionTimes
 from tests.relay_service.raw_client import Refusal
-from tests.relay_service.relay_fixture import RelayUnderTest, keys_of, ref, serving
+from tests.relay_service.relay_fixture import RelayUnderTest, Serve, keys_of, ref
 
 INLINE_PAYLOAD = [session_pb2.CAPABILITY_INLINE_PAYLOAD]
 INLINE_RESULT = [session_pb2.CAPABILITY_INLINE_RESULT]
@@ -178,9 +178,9 @@ async def test_a_frame_full_of_calls_is_answered_in_full(relay: RelayUnderTest) 
     await site.settle()
 
 
-async def test_a_hundred_stubs_with_much_to_say_against_each() -> None:
+async def test_a_hundred_stubs_with_much_to_say_against_each(serve: Serve) -> None:
     """An answer that would not fit a frame does so by unary call."""
-    async with serving(SessionTimes(frame_bytes=40_000)) as relay:
+    async with serve(SessionTimes(frame_bytes=40_000)) as relay:
         site = await relay.site().connect()
         stubs = [job_pb2.JobStub(id=f"{number}\x01") for number in range(100)]
         request = site_plane_pb2.EnqueueJobsRequest(stubs=stubs)

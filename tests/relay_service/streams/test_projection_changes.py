@@ -22,9 +22,9 @@ from tests.relay_service.relay_fixture import (
     PROJECTION,
     START_MS,
     RelayUnderTest,
+    Serve,
     keys_of,
     ref,
-    serving,
     with_device,
     without_device,
 )
@@ -151,7 +151,7 @@ async def test_a_call_that_waits_profits_as_well(relay: RelayUnderTest) -> None:
     await relay.enqueue("job-1")
     waiting = asyncio.create_task(_claim(relay, wait_ms=10_000))
 
-    await eventually(relay.server.relay.dispatch._waiting.everyone)
+    await eventually(relay.who_waits)
     relay.source.replace(PROJECTION)
     answer = await asyncio.wait_for(waiting, 5)
     assert [granted.stub.id for granted in answer.granted] == ["job-1"]
@@ -160,7 +160,7 @@ async def test_a_call_that_waits_profits_as_well(relay: RelayUnderTest) -> None:
 async def test_a_call_that_waits_for_a_device_that_is_cut_off_gets_nothing(relay: RelayUnderTest) -> None:
 
     waiting = asyncio.create_task(_claim(relay, wait_ms=10_000))
-    await eventually(relay.server.relay.dispatch._waiting.everyone)
+    await eventually(relay.who_waits)
     relay.source.replace(with_device(replace(DEVICE, revoked=True)))
     await relay.enqueue("job-1")
     await relay.clock.advance_async(10_000)
@@ -231,11 +231,11 @@ async def test_a_new_key_of_a_site_ends_streams_under_the_old_one(relay: RelayUn
     await (await relay.site(keys=keys_of("new")).connect()).settle()
 
 
-async def test_a_retiring_key_serves_until_its_window_closes() -> None:
+async def test_a_retiring_key_serves_until_its_window_closes(serve: Serve) -> None:
     """By time alone: nobody changes the projection when it does."""
     link = SuccessionLink(keys_of("demo").public, bytes(64))
     site = ProjectedSite("demo", keys_of("new").public, (link,), START_MS + 30_000)
-    async with serving(projection=with_site(site)) as relay:
+    async with serve(projection=with_site(site)) as relay:
         old, new = await relay.site().connect(), await relay.site(keys=keys_of("new")).connect()
         device = await relay.daemon().connect(limit=2)
         await relay.enqueue("named-by-the-old-key")

@@ -11,7 +11,7 @@ from sealwork.session.v1 import session_pb2
 from service_common.sessions.limits import SessionTimes
 from tests.harness.waiting import eventually
 from tests.relay_service.raw_client import RawParty, RawStream, message_type
-from tests.relay_service.relay_fixture import RelayUnderTest, ref, serving
+from tests.relay_service.relay_fixture import RelayUnderTest, Serve, ref
 
 SLOW = (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_CONSUMER")
 
@@ -62,9 +62,9 @@ async def stuffed(relay: RelayUnderTest) -> RawStream:
 
 
 @pytest.fixture
-async def relay() -> AsyncIterator[RelayUnderTest]:
+async def relay(serve: Serve) -> AsyncIterator[RelayUnderTest]:
     """A relay whose lanes are short, so that a few megabytes fill one."""
-    async with serving(SessionTimes(queued_controls=64)) as running:
+    async with serve(SessionTimes(queued_controls=64)) as running:
         yield running
 
 
@@ -150,7 +150,7 @@ async def test_a_device_that_does_not_answer_is_granted_no_more_until_it_does(re
     stream = await unread(relay.daemon(), limit=10)
     await relay.enqueue("job-1")
     await relay.becomes("job-1", "awaiting-payload")
-    await relay.seal(job_pb2.LeaseRef(job_id="job-1", lease_id="lease-1"))
+    await relay.seal(await relay.lease_of("job-1"))
     await relay.clock.advance_async(10_000)
     await relay.becomes("job-1", "queued")
     # It stays where it is for others, and comes back at the first sign of life.

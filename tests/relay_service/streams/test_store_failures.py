@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import grpc
@@ -23,15 +24,16 @@ def failing(relay: RelayUnderTest, *operations: str) -> Any:
     async def fail(*_: object, **__: object) -> None:
         raise ConnectionError(SECRET)
 
-    for operation in operations:
-        setattr(relay.store, operation, fail)
+    stores = [server.relay.store for server in relay.servers]
+    for store, operation in product(stores, operations):
+        setattr(store, operation, fail)
     try:
         # Rendering a traceback for a terminal takes longer than the test.
         with structlog.testing.capture_logs():
             yield
     finally:
-        for operation in operations:
-            delattr(relay.store, operation)
+        for store, operation in product(stores, operations):
+            delattr(store, operation)
 
 
 async def turns(count: int = 50) -> None:
@@ -87,7 +89,7 @@ async def test_time_goes_on_afterwards(relay: RelayUnderTest, operation: str) ->
     other = await relay.daemon("runner-2").connect(limit=1)
     await relay.pass_time(56_000, alive=[stream, other])
     # Not by anybody's call: the relay's own timer has let the lease lapse.
-    assert (await other.next("granted")).stub.id == "job-1"
+    assert (await relay.told(other, "granted")).stub.id == "job-1"
 
 
 async def test_a_stream_whose_hello_meets_the_failure_is_ended_and_leaves_nothing(
@@ -100,7 +102,7 @@ async def test_a_stream_whose_hello_meets_the_failure_is_ended_and_leaves_nothin
     assert refusal is not None
     _assert_internal(refusal)
     await relay.ended("daemon", "lost")
-    assert len(relay.server.relay.daemons) == 0
+    assert len(relay.server_of("daemon").relay.daemons) == 0
     await relay.enqueue("job-1")
     await relay.clock.advance_async(1_000)
     assert await relay.state("job-1") == "queued"

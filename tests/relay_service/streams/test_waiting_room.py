@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from relay_service.core.model import Audience, Route, WorkAvailable
+from relay_service.core.model import Audience, Capability, Route, WorkAvailable
 from relay_service.core.projection import ProjectedDevice
 from relay_service.waiting_room import Claimant, WaitingRoom
 from tests.relay_service.relay_fixture import PROJECTION, keys_of
@@ -22,6 +22,7 @@ class Waiting:
     runner_id: str
     owner: str = "alice"
     kinds: frozenset[str] = frozenset({KIND})
+    matrix: tuple[Capability, ...] = ()
     free: int = 1
     request_id: str | None = None
     device: ProjectedDevice = field(init=False)
