@@ -30,6 +30,8 @@ from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, keys_of,
 START = method_of("DaemonPlaneService", "StartPairing")
 FLOOD = 10_000
 AT_ONCE = 100
+# Starts that an address has at once.
+ALLOWED = 10
 
 
 @pytest.fixture
@@ -167,7 +169,10 @@ async def flood(relay: RelayUnderTest, channel: Any) -> list[str]:
 
     attackers = [NewDevice(channel, relay.clock.now_ms, Keys.generate()) for _ in range(20)]
     bodies = [attacker.introduction(label="l" * 120).SerializeToString() for attacker in attackers]
-    await asyncio.gather(*(start(bodies[number % len(bodies)]) for number in range(FLOOD)))
+    for body in bodies[:ALLOWED]:
+        await start(body)
+    # Behind the bound, so that no proof is looked at twice in whichever order the server takes them up.
+    await asyncio.gather(*(start(bodies[number % len(bodies)]) for number in range(ALLOWED, FLOOD)))
     return reasons
 
 
@@ -182,7 +187,7 @@ async def test_ten_thousand_starts_from_one_address_shut_nobody_out(relay: Relay
         flooding = asyncio.create_task(flood(relay, relay.channel))
         late_code = await late.start()
         reasons = await flooding
-        assert reasons == ["PAIRINGS_AT_CAPACITY"] * (FLOOD - 10)
+        assert reasons == ["PAIRINGS_AT_CAPACITY"] * (FLOOD - ALLOWED)
 
         # Ten codes and a bucket are all that the flood has left behind.
         desk = relay.server.pairing

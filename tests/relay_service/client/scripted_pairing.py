@@ -84,9 +84,11 @@ class ScriptedPairing(daemon_plane_pb2_grpc.DaemonPlaneServiceServicer):
         self.watching += 1
         try:
             while True:
+                # Read once: it may change while the answer is being written, and would then never be told.
+                state, approved = self.state, self._approval()
                 if not self.mute:
-                    yield pairing_pb2.WatchPairingResponse(state=self.state, approval=self._approval())
-                if self.state != pairing_pb2.PAIRING_STATE_PENDING:
+                    yield pairing_pb2.WatchPairingResponse(state=state, approval=approved)
+                if state != pairing_pb2.PAIRING_STATE_PENDING:
                     return
                 await self.news.wait()
                 self.news.clear()
@@ -143,7 +145,8 @@ class PairingDevice:
 @asynccontextmanager
 async def scripted_relay(address: str = "127.0.0.1:0") -> AsyncIterator[tuple[ScriptedPairing, str]]:
     """Serves a script, and yields it with its address."""
-    script = ScriptedPairing()
+    # The other calls stay as generated: not implemented.
+    script = ScriptedPairing()  # type: ignore[abstract]
     server = grpc.aio.server()
     daemon_plane_pb2_grpc.add_DaemonPlaneServiceServicer_to_server(script, server)
     port = server.add_insecure_port(address)

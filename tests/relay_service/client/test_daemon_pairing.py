@@ -149,12 +149,12 @@ async def test_a_relay_that_says_nothing_any_more_lets_the_code_expire() -> None
 async def test_a_relay_that_has_forgotten_is_asked_for_another_code() -> None:
     async with scripted_relay() as (script, address), pairing_at(address) as device:
         await eventually(lambda: script.watching == 1)
-        script.refusals = {"WatchPairing": [AWAY], "PollPairing": [AWAY]}
-        script.state = EXPIRED
-        script.news.set()
+        script.decide(EXPIRED)
         with pytest.raises(PairingEnded):
-            # Forgotten, and no contact was lost: that is another process with the same keys.
-            await device.end()
+            # Forgotten, and no contact was lost: that is another process with the same keys. No time passes,
+            # as silence of the watch would be a loss of contact.
+            async with asyncio.timeout(20):
+                await device.pairing
         assert len(device.codes) == 1
 
     async with scripted_relay() as (script, address), pairing_at(address) as device:
