@@ -1,14 +1,23 @@
 """One state of a relay, always the same, and well-formed requests about it to spoil."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_plane_pb2
 from tests.relay_service.raw_client import KIND, RawParty, row
-from tests.relay_service.relay_fixture import DAY_MS, START_MS, RelayUnderTest, keys_of, serving, timestamp
+from tests.relay_service.relay_fixture import (
+    DAY_MS,
+    START_MS,
+    RelayUnderTest,
+    Serve,
+    keys_of,
+    serving,
+    timestamp,
+)
 
-# Grants are numbered in the order in which the scene makes them.
+# Grants are numbered in the order in which the scene makes them. While it is played with a store that names
+# leases by itself, these have its names.
 HELD = job_pb2.LeaseRef(job_id="held", lease_id="lease-1")
 SEALED = job_pb2.LeaseRef(job_id="sealed", lease_id="lease-2")
 DONE = job_pb2.LeaseRef(job_id="done", lease_id="lease-3")
@@ -26,19 +35,32 @@ BAD_MARK = "@@@@"
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[RelayUnderTest]:
+async def scene(serve: Serve = serving) -> AsyncIterator[RelayUnderTest]:
     """Jobs of site demo: one queued, and one each that runner-1 holds unsealed, sealed and has finished."""
-    async with serving() as relay:
-        for lease in (HELD, SEALED, DONE):
-            await relay.enqueue(lease.job_id)
-            (granted,) = (await relay.daemon().call("ClaimJobs", claim(lease.job_id))).granted
-            assert granted.lease.id == lease.lease_id
-            if lease is SEALED:
-                await relay.seal(lease)
-            if lease is DONE:
-                await relay.daemon().call("CompleteJob", complete(lease))
-        await relay.enqueue("queued")
-        yield relay
+    async with serve() as relay:
+        with _names_restored():
+            for lease in (HELD, SEALED, DONE):
+                await relay.enqueue(lease.job_id)
+                (granted,) = (await relay.daemon().call("ClaimJobs", claim(lease.job_id))).granted
+                if serve is not serving:
+                    lease.lease_id = granted.lease.id
+                assert granted.lease.id == lease.lease_id
+                if lease is SEALED:
+                    await relay.seal(lease)
+                if lease is DONE:
+                    await relay.daemon().call("CompleteJob", complete(lease))
+            await relay.enqueue("queued")
+            yield relay
+
+
+@contextmanager
+def _names_restored() -> Iterator[None]:
+    names = [(lease, lease.lease_id) for lease in (HELD, SEALED, DONE)]
+    try:
+        yield
+    finally:
+        for lease, name in names:
+            lease.lease_id = name
 
 
 def caller(relay: RelayUnderTest, service: str) -> RawParty:

@@ -12,7 +12,7 @@ from sealwork.relay.v1 import admin_pb2, daemon_plane_pb2, job_pb2
 from tests.relay_service.planes.scene import DONE, HELD, SEALED, scene
 from tests.relay_service.planes.wasted_windows import reports, waste_windows
 from tests.relay_service.raw_client import RawOperator, Refusal, method_of, row
-from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, keys_of
+from tests.relay_service.relay_fixture import START_MS, RelayUnderTest, Serve, keys_of
 
 METHODS: dict[str, Any] = {
     "GetStats": admin_pb2.GetStatsRequest,
@@ -24,8 +24,8 @@ METHODS: dict[str, Any] = {
 
 
 @pytest.fixture
-async def relay() -> AsyncIterator[RelayUnderTest]:
-    async with scene() as running:
+async def relay(serve: Serve) -> AsyncIterator[RelayUnderTest]:
+    async with scene(serve) as running:
         yield running
 
 
@@ -120,7 +120,9 @@ async def test_pages(relay: RelayUnderTest, method: str, count: int) -> None:
 
 
 async def test_the_devices(relay: RelayUnderTest) -> None:
-    await relay.daemon().connect(limit=7, inventory={"leases": [HELD, SEALED]}, client_version="0.9.0")
+    held = {"leases": [HELD, SEALED]}
+    stream = await relay.daemon().connect(limit=7, inventory=held, client_version="0.9.0")
+    await stream.next("granted")
     daemons = (await relay.operator().call("ListDaemons", admin_pb2.ListDaemonsRequest())).daemons
     first, second, _ = daemons
     assert (first.runner_id, first.owner, first.key_id) == (

@@ -9,6 +9,7 @@ from sealwork.relay.v1 import daemon_plane_pb2, job_pb2
 from sealwork.session.v1 import session_pb2
 from tests.relay_service.planes.scene import BAD_IDS, HELD, SEALED, leases, scene
 from tests.relay_service.raw_client import Refusal, row
+from tests.relay_service.relay_fixture import Serve
 
 Ref = job_pb2.LeaseRef
 KINDS: dict[str, Any] = {
@@ -70,8 +71,8 @@ def other_items() -> list[tuple[str, Any, str]]:
 
 
 @pytest.mark.parametrize("arm", [*KINDS, "capabilities_changed", "credit"])
-async def test_a_bad_item_is_reported_by_name_and_changes_nothing(arm: str) -> None:
-    async with scene() as relay:
+async def test_a_bad_item_is_reported_by_name_and_changes_nothing(arm: str, serve: Serve) -> None:
+    async with scene(serve) as relay:
         stream = await relay.daemon().connect(limit=0, inventory={"leases": [HELD, SEALED]})
         await stream.settle()
         stream.items.clear()
@@ -99,9 +100,9 @@ async def test_a_bad_item_is_reported_by_name_and_changes_nothing(arm: str) -> N
         ] == []
 
 
-async def test_leases_that_are_not_ones_own_are_left_alone() -> None:
+async def test_leases_that_are_not_ones_own_are_left_alone(serve: Serve) -> None:
     """Acknowledging, renewing or naming another's lease does nothing to it."""
-    async with scene() as relay:
+    async with scene(serve) as relay:
         await relay.cancel("held")
         before = await relay.dump()
         stream = await relay.daemon("runner-2").connect(limit=0)

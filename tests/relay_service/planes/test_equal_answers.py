@@ -10,7 +10,7 @@ from sealwork.relay.v1 import daemon_plane_pb2, job_pb2, site_plane_pb2
 from tests.relay_service.planes.scene import DONE, HELD, SEALED, complete, release, scene
 from tests.relay_service.planes.twins import ask_on_stream
 from tests.relay_service.raw_client import RawParty, Refusal
-from tests.relay_service.relay_fixture import RelayUnderTest, keys_of
+from tests.relay_service.relay_fixture import RelayUnderTest, Serve, keys_of
 
 Ref = job_pb2.LeaseRef
 NEVER_WAS = "no-such-job"
@@ -45,8 +45,8 @@ async def answer(party: RawParty, method: str, request: Any) -> Any:
 
 
 @pytest.mark.parametrize("method", SITE_METHODS)
-async def test_another_sites_job(method: str) -> None:
-    async with scene() as relay:
+async def test_another_sites_job(method: str, serve: Serve) -> None:
+    async with scene(serve) as relay:
         before = await relay.dump()
         site = relay.site("other")
         stream = await site.connect(limit=0)
@@ -60,8 +60,8 @@ async def test_another_sites_job(method: str) -> None:
         assert await relay.dump() == before
 
 
-async def test_another_sites_notices() -> None:
-    async with scene() as relay:
+async def test_another_sites_notices(serve: Serve) -> None:
+    async with scene(serve) as relay:
         before = await relay.dump()
         rows = await relay.store.notices("demo", 0, 10)
         site = relay.site("other")
@@ -72,9 +72,9 @@ async def test_another_sites_notices() -> None:
         assert await relay.dump() == before
 
 
-async def test_a_job_id_of_another_site_is_free() -> None:
+async def test_a_job_id_of_another_site_is_free(serve: Serve) -> None:
     """And its own job does not change what the other site sees of its job."""
-    async with scene() as relay:
+    async with scene(serve) as relay:
         stub = relay.stub("done", site=keys_of("other").key_id)
         request = site_plane_pb2.EnqueueJobRequest(stub=stub)
         assert (await relay.site("other").call("EnqueueJob", request)).created
@@ -84,9 +84,9 @@ async def test_a_job_id_of_another_site_is_free() -> None:
 
 
 @pytest.mark.parametrize("method", ["FetchPayload", "CompleteJob", "ReleaseLeases", "RenewLeases"])
-async def test_a_job_that_another_device_holds(method: str) -> None:
+async def test_a_job_that_another_device_holds(method: str, serve: Serve) -> None:
     """Without its lease, which nobody can guess, it is a job that never was."""
-    async with scene() as relay:
+    async with scene(serve) as relay:
         before = await relay.dump()
         device = relay.daemon("runner-2")
         stream = await device.connect(limit=0)
@@ -120,8 +120,8 @@ def _without_names(answered: Any) -> str:
     return text
 
 
-async def test_even_with_its_lease_the_job_stays_the_others() -> None:
-    async with scene() as relay:
+async def test_even_with_its_lease_the_job_stays_the_others(serve: Serve) -> None:
+    async with scene(serve) as relay:
         before = await relay.dump()
         device = relay.daemon("runner-2")
         for request, method in (
@@ -142,8 +142,8 @@ async def test_even_with_its_lease_the_job_stays_the_others() -> None:
         assert await relay.dump() == before
 
 
-async def test_unknown_callers_and_wrong_keys_get_one_answer() -> None:
-    async with scene() as relay:
+async def test_unknown_callers_and_wrong_keys_get_one_answer(serve: Serve) -> None:
+    async with scene(serve) as relay:
         for party, known in ((relay.site, "demo"), (relay.daemon, "runner-1")):
             refusals = set()
             for name, keys in ((known, "someone"), ("nobody", "someone"), ("nobody", known)):

@@ -1,6 +1,7 @@
-"""Bad networks, killed devices and a store that fails for a moment, with site and device at two relays."""
+"""Ends of streams, bad networks, killed devices and a store that fails, with site and device apart."""
 
 # ruff: noqa: F403
+from tests.relay_service.streams.test_ends import *
 from tests.relay_service.streams.test_killed_processes import *
 from tests.relay_service.streams.test_network import *
 from tests.relay_service.streams.test_store_failures import *
