@@ -115,6 +115,28 @@ class RelayUnderTest:
                 await stream.settle()
             ms -= step
 
+    async def elapse(self, ms: int) -> None:
+        """Lets time pass for peers that read.
+
+        The clock of a test leaps, and the transport takes the time of this machine: a write that has begun
+        is let through first, or it would be taken for one that the peer holds up.
+        """
+        await self._written()
+        while ms > 0:
+            step = min(ms, 5_000)
+            await self.clock.advance_async(step)
+            await self._written()
+            ms -= step
+
+    async def _written(self) -> None:
+        def idle() -> bool:
+            sessions = [
+                each for server in self.servers for each in (*server.relay.daemons, *server.relay.sites)
+            ]
+            return all(session.outbound._writer is None for session in sessions)
+
+        await eventually(idle, describe="all that is said to be written")
+
     async def told(self, stream: RawStream, arm: str) -> Any:
         """Takes the next item with that arm, which time has made due."""
         return await stream.next(arm)

@@ -42,9 +42,9 @@ async def test_the_relay_says_something_at_least_every_15_seconds(relay: RelayUn
     stream = await party(relay, plane).connect()
     await stream.settle()
     for _ in range(2):
-        await relay.clock.advance_async(14_999)
+        await relay.elapse(14_999)
         assert not stream.take("heartbeat")
-        await relay.clock.advance_async(1)
+        await relay.elapse(1)
         beat = await stream.next("heartbeat")
         assert (beat.ping_id, beat.pong_id) == (0, 0)
 
@@ -54,7 +54,7 @@ async def test_no_heartbeat_while_something_else_is_said(relay: RelayUnderTest) 
     stream = await relay.daemon().connect(limit=9)
     await stream.settle()
     for number in range(3):
-        await relay.clock.advance_async(10_000)
+        await relay.elapse(10_000)
         await relay.enqueue(f"job-{number}", kind="llm.generate")
         lease = ref(await stream.next("granted"))
         await relay.seal(lease)
@@ -68,7 +68,7 @@ async def test_an_idle_device_is_sent_heartbeats_alone(relay: RelayUnderTest) ->
     await stream.settle()
     before = len(stream.frames)
     for _ in range(20):
-        await relay.clock.advance_async(15_000)
+        await relay.elapse(15_000)
         await stream.next("heartbeat")
         await stream.send(heartbeat=session_pb2.Heartbeat())
     arms = [item.WhichOneof("item") for frame in stream.frames[before:] for item in frame.items]
@@ -79,10 +79,10 @@ async def test_an_idle_device_is_sent_heartbeats_alone(relay: RelayUnderTest) ->
 async def test_45_seconds_of_silence_end_the_stream(relay: RelayUnderTest, plane: str) -> None:
     stream = await party(relay, plane).connect()
     await stream.settle()
-    await relay.clock.advance_async(44_999)
+    await relay.elapse(44_999)
     await stream.next("heartbeat")
     assert not stream.closed
-    await relay.clock.advance_async(1)
+    await relay.elapse(1)
     refusal = await stream.end()
     assert refusal is not None
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SESSION_SILENT")
@@ -94,7 +94,7 @@ async def test_45_seconds_of_silence_end_the_stream(relay: RelayUnderTest, plane
 async def test_any_frame_is_a_sign_of_life(relay: RelayUnderTest, plane: str) -> None:
     stream = await party(relay, plane).connect()
     for frame in (b"\xff\xff", stream_of_unknown(), b""):
-        await relay.clock.advance_async(44_000)
+        await relay.elapse(44_000)
         await stream.send_bytes(frame)
         await stream.settle()
 
@@ -111,7 +111,7 @@ async def test_silence_does_not_cost_a_lease(relay: RelayUnderTest) -> None:
     await relay.seal(lease)
     await stream.send(grant_ack=daemon_plane_pb2.GrantAck(leases=[lease]))
     await stream.settle()
-    await relay.clock.advance_async(45_000)
+    await relay.elapse(45_000)
     await relay.ended("daemon", "silent")
     assert await relay.state("job-1") == "ready"
     stream = await relay.daemon().connect(limit=0, inventory={"leases": [lease]})
