@@ -23,21 +23,21 @@ from tests.relay_service.raw_pairing import (
     Registrar,
     refusal_of,
 )
-from tests.relay_service.relay_fixture import RelayUnderTest, keys_of, serving
+from tests.relay_service.relay_fixture import RelayUnderTest, Serve, keys_of
 
 CONTROL_KEY = bytes(range(32))
 SETTINGS = PairingSettings(control_plane_key=CONTROL_KEY, starts_per_minute=1_000)
 
 
 @pytest.fixture
-async def relay() -> AsyncIterator[RelayUnderTest]:
-    async with serving(pairing=SETTINGS) as running:
+async def relay(serve: Serve) -> AsyncIterator[RelayUnderTest]:
+    async with serve(pairing=SETTINGS) as running:
         running.server.pairing.register = Registrar(running.source).register
         yield running
 
 
 def device_at(relay: RelayUnderTest, name: str = "new device") -> NewDevice:
-    return NewDevice(relay.channel, relay.clock.now_ms, keys_of(name))
+    return NewDevice(relay.daemon().channel, relay.clock.now_ms, keys_of(name))
 
 
 async def approve(relay: RelayUnderTest, user_code: str, owner: str = "alice") -> str:
@@ -246,19 +246,19 @@ async def test_four_streams_wait_for_a_pairing(relay: RelayUnderTest) -> None:
     refusal = await device.watch(started.device_code).refused()
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_SESSIONS")
     watches[0].call.cancel()
-    await eventually(lambda: len(relay.server.pairing._watchers) == 3)
+    await eventually(lambda: len(relay.server_of("daemon").pairing._watchers) == 3)
     watches[0] = device.watch(started.device_code)
     await approve(relay, started.user_code)
     ends = await asyncio.gather(*(watch.ends_with() for watch in watches))
     assert [end.state for end in ends] == [APPROVED] * 4
-    assert len(relay.server.pairing._watchers) == 0
+    assert len(relay.server_of("daemon").pairing._watchers) == 0
 
 
 async def test_a_drain_ends_a_watch_with_a_word(relay: RelayUnderTest) -> None:
     device = device_at(relay)
     watch = device.watch((await device.start()).device_code)
     await watch.next()
-    await relay.server.pairing.leave()
+    await relay.server_of("daemon").pairing.leave()
     refusal = await watch.refused()
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING")
 
