@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ def pytest_configure() -> None:
     # Before collection, as a module may read its settings when it is imported.
     for name in [name for name in os.environ if name.startswith(_SETTINGS_PREFIXES)]:
         del os.environ[name]
+    # A shell starts what it runs in the background deaf to Ctrl-C, and every process of a test inherits that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

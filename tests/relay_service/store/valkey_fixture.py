@@ -1,7 +1,9 @@
 """Valkey servers for tests, and what the contract needs of a store on one."""
 
 import asyncio
+import contextlib
 import os
+import random
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -62,10 +64,16 @@ def require_valkey() -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that is free until its server binds it, and again while that server is away.
+
+    It is none of those that the system gives to outgoing connections: one of them would take it in between,
+    even an attempt to reach the very server, which can meet itself.
+    """
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass
