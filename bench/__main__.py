@@ -34,7 +34,7 @@ async def measure(
 ) -> Report:
     """Runs these workloads one after the other, and shows each one's tables when it is over."""
     _stop_in_order_when_terminated()
-    report = Report("Our relay and the published one", _machine())
+    report = Report("Our services and the published relay", _machine())
     report.machine["published relay"] = await _prepare(installer, console)
     session = Session(console)
     bench = Bench(session, effort, installer, raise_open_file_limit())

@@ -54,6 +54,7 @@ def _operations_section(store: str) -> Section:
         "create and claim are signed unary calls; renew (one lease), event and complete ride the stream",
         "lifecycle: create, claim and complete, one after the other",
         "the tasks before wait for the same driver; claims take them from the front",
+        "ratios: of the median latencies in a round",
         _load_note(),
     ]
     return section
@@ -81,7 +82,7 @@ def _tabulate(section: Section, found: Alternation, store: str) -> None:
         for workers in plan.CREWS:
             ratio = found.growth(store, workers, operation, plan.TASKS)
             if ratio is not None:
-                name = f"{operation}, {workers} at a time: latency with {plan.TASKS:,} tasks / with none"
+                name = f"{operation}, {workers} at a time: {plan.TASKS:,} tasks / none"
                 section.comparisons.append(Comparison(name, ratio, most=plan.GROWTH))
 
 
@@ -92,6 +93,7 @@ async def _writes(bench: Bench) -> Section:
         "a write is an entry in the journal of a task: the lease is compared, record and entry are set",
         f"{most} workers: one write each at a time, by stream or unary call; one worker: {most} at a time",
         "the store by itself has a process of its own as well, and takes commands from nobody else",
+        "in memory: what a call costs without a disk, a unary one more than the write to a store",
         _load_note(),
     ]
     variants: dict[tuple[str, str], Variant] = {}

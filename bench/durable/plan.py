@@ -33,7 +33,7 @@ class DurableEffort:
 
 
 QUICK = DurableEffort(
-    rounds=5, operations=64, write_rounds=5, write_seconds=1.0, latencies=200, latency_seconds=20.0
+    rounds=5, operations=128, write_rounds=5, write_seconds=1.0, latencies=200, latency_seconds=20.0
 )
 FULL = DurableEffort(
     rounds=20, operations=128, write_rounds=10, write_seconds=3.0, latencies=1_000, latency_seconds=120.0

@@ -56,7 +56,7 @@ async def test_every_worker_gets_its_tasks_from_services_that_have_some_and_none
         for service in services:
             await service.server.start()
         found = await alternate(
-            services, crews=(1, 16), rounds=2, operations=32, random=Random(1), progress=lambda _line: None
+            services, crews=(1, 16), rounds=1, operations=32, random=Random(1), progress=lambda _line: None
         )
     finally:
         for service in services:
@@ -67,7 +67,7 @@ async def test_every_worker_gets_its_tasks_from_services_that_have_some_and_none
             for workers in (1, 16):
                 for operation in Operation:
                     phases = found.phases[store, tasks, workers, operation]
-                    assert [len(phase.latencies_ms) for phase in phases] == [32, 32]
+                    assert [len(phase.latencies_ms) for phase in phases] == [32]
                     assert min(phase.rate for phase in phases) > 0
 
 
