@@ -1,6 +1,7 @@
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,11 @@ def serve(valkey: TcpServer) -> Serve:
     """Two relays on one server that holds nothing yet, the way a test wants them."""
     from tests.relay_service.replicas.two_relays import two_relays
 
-    empty(valkey.url)
-    return partial(two_relays, valkey.url)
+    def two(*args: Any, **options: Any) -> AbstractAsyncContextManager[RelayUnderTest]:
+        empty(valkey.url)
+        return two_relays(valkey.url, *args, **options)
+
+    return two
 
 
 @pytest.fixture

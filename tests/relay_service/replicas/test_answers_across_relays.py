@@ -3,3 +3,4 @@
 # ruff: noqa: F403
 from tests.relay_service.planes.test_bad_items import *
 from tests.relay_service.planes.test_equal_answers import *
+from tests.relay_service.planes.test_twins import *

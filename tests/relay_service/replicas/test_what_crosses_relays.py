@@ -29,6 +29,7 @@ ACROSS = {
     "planes.test_waiting_calls": "test_calls_across_relays",
     "planes.test_bad_items": "test_answers_across_relays",
     "planes.test_equal_answers": "test_answers_across_relays",
+    "planes.test_twins": "test_answers_across_relays",
     "planes.test_admin_plane": "test_admin_plane_across_relays",
     "planes.test_pairing_decisions": "test_pairing_decisions_across_relays",
 }
@@ -41,11 +42,12 @@ ALONE = {
     "planes.test_bad_input": "What is not well-formed is refused before anything is asked of the store.",
     "planes.test_control_plane": "One operator calls one relay; test_decisions has what others make of it.",
     "planes.test_pairing": "It is the start of a pairing; test_pairing_across_relays has the rest.",
-    "planes.test_twins": "A call and its twin are made by one party, at the one relay of its stream.",
 }
 # Single tests that are left to one relay: their module here names what stands for them, or it is said here.
 LEFT_OUT = {
-    "test_a_relay_that_comes_back_has_forgotten_everything_and_says_so": "test_outage.test_everything_is_there_afterwards",
+    "test_a_relay_that_comes_back_has_forgotten_everything_and_says_so": (
+        "test_outage.test_everything_is_there_afterwards"
+    ),
     "test_a_killed_relay_comes_back_and_the_work_gets_done": "test_chaos.test_every_job_ends_exactly_once",
 }
 
