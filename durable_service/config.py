@@ -50,6 +50,9 @@ class DurableSettings(BaseSettings):
         None, description="Folder for artifacts; beside the file of the store if not set."
     )
     principals: Path | None = Field(None, description="Principals file: who may call, as whom, what for.")
+    admission: Path | None = Field(
+        None, description="Rules of admission, JSON: what tasks may be; everything is admitted if not set."
+    )
     lease_ms: Annotated[int, Field(ge=MINIMUM_LEASE_MS, le=MAXIMUM_LEASE_MS)] = Field(
         DEFAULT_LEASE_MS, description="How long a worker holds a task without renewing."
     )

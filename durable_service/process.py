@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import structlog
 
+from durable_service.admission_file import FileAdmission
 from durable_service.config import DurableSettings
 from durable_service.principals_source import FilePrincipals
 from durable_service.server import DurableServer, ServerOptions
@@ -49,6 +50,7 @@ def run(settings: DurableSettings) -> int:
     Raises:
         SettingsError: an address cannot be served, or a store not opened.
         PrincipalsError: there are no usable principals to begin with.
+        AdmissionError: nor usable rules of admission.
     """
     pretty = None if settings.log_format == "auto" else settings.log_format == "pretty"
     configure_logs(settings.log_level.upper(), keys=DURABLE_LOG_KEYS, pretty=pretty)
@@ -65,10 +67,17 @@ async def _serve(settings: DurableSettings) -> None:
     if settings.principals is None:
         raise SettingsError("no principals: give --principals FILE")
     source = FilePrincipals(settings.principals, clock, metrics=metrics)
+    admission = None
+    if settings.admission is not None:
+        admission = FileAdmission(settings.admission, clock, metrics=metrics)
     async with open_stores(settings.store, settings.blobs) as stores:
         background = Background()
-        server = DurableServer(stores, source, _options(settings), clock=clock, metrics=metrics)
+        server = DurableServer(
+            stores, source, _options(settings), clock=clock, metrics=metrics, admission=admission
+        )
         background.run(source.watch())
+        if admission is not None:
+            background.run(admission.watch())
         try:
             await _serve_until_drained(settings, server, metrics)
         finally:

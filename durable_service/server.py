@@ -9,11 +9,13 @@ from uuid import uuid4
 
 import grpc.aio
 
+from durable_service.admission import Admission
 from durable_service.backlog_gauges import BacklogGauges
 from durable_service.blob_collector import BlobCollector
 from durable_service.certificates import Certificates, PrincipalAuthenticator
 from durable_service.core.limits import ARTIFACT_BYTES
 from durable_service.durable_metrics import DurableMetrics
+from durable_service.open_tasks import OpenTasks
 from durable_service.planes import (
     action_plane,
     admin_plane,
@@ -24,6 +26,7 @@ from durable_service.planes import (
 )
 from durable_service.planes.action_calls import ActionCalls
 from durable_service.planes.admin_calls import AdminCalls, ReplicaFacts
+from durable_service.planes.admission_desk import AdmissionDesk
 from durable_service.planes.gate import Gate, errors_told
 from durable_service.planes.lease_calls import LeaseCalls
 from durable_service.planes.parts import Parts
@@ -123,6 +126,7 @@ class DurableServer:
         clock: Clock | None = None,
         random: Random | None = None,
         metrics: Metrics | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
@@ -153,6 +157,8 @@ class DurableServer:
             lease_ms=options.times.lease_ms,
             artifact_bytes=options.artifact_bytes,
             retention_ms=options.retention_ms,
+            admission=AdmissionDesk(admission, self.clock),
+            open_tasks=OpenTasks(stores.tasks),
         )
         self._leases = LeaseCalls(self._parts)
         self._actions = ActionCalls(self._parts)
@@ -193,6 +199,8 @@ class DurableServer:
             bind(self._servers[1], self._options.admin_listener)
         for server in self._servers:
             await server.start()
+        if self._parts.admission.asks:
+            await self._parts.open_tasks.begin()
         self._background.run(self._sweeper.run())
         self._background.run(self._collector.run())
         if self._options.measured:
@@ -228,6 +236,7 @@ class DurableServer:
 
     def _hear(self, change: TaskChange) -> None:
         self._counts.note(change)
+        self._parts.open_tasks.note(change)
         self._sweeper.note(change)
         # Verdicts before hints: a worker learns that it lost a task before it hears that one can be claimed.
         self.streams.hear(change)
@@ -251,7 +260,13 @@ class DurableServer:
         )
         calls = StreamCalls(self._gate, self._leases, self._actions, self._records)
         services = WorkerServices(
-            self._store, self._gate, self._leases, calls, self._offers, self._stream_work
+            self._store,
+            self._gate,
+            self._leases,
+            calls,
+            self._offers,
+            self._stream_work,
+            self._parts.admission,
         )
         return WorkerStreams(settings, keys, services, self._certificates)
 

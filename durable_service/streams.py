@@ -9,9 +9,10 @@ from uuid import uuid4
 import grpc
 import grpc.aio
 
+from durable_service.admission import facts_of
 from durable_service.certificates import Certificates
 from durable_service.core.model import TaskRecord
-from durable_service.lease_news import lease_push, timer_push, wake_push
+from durable_service.lease_news import WakePush, lease_push, timer_push, wake_push
 from durable_service.planes.gate import errors_told
 from durable_service.planes.watches import changed_credential
 from durable_service.principal_keys import PrincipalKeys
@@ -117,15 +118,28 @@ class WorkerStreams:
                 session.push_lease(record.key.task_id, lease)
         wake = wake_push(change)
         if wake is not None:
-            for session in self.sessions.of(wake.worker):
-                session.push_wake(record, wake)
+            self._wake(record, wake)
 
     def timer_due(self, record: TaskRecord) -> None:
         """Tells the worker that yielded a task that its pause is over."""
         wake = timer_push(record)
         if wake is not None:
-            for session in self.sessions.of(wake.worker):
-                session.push_wake(record, wake)
+            self._wake(record, wake)
+
+    def _wake(self, record: TaskRecord, wake: WakePush) -> None:
+        # In order with the other news, unless there is somebody who has to be asked.
+        if not self._services.admission.asks:
+            self._push_wake(record, wake)
+        elif any(True for _ in self.sessions.of(wake.worker)):
+            self._services.background.run(self._wake_if_admitted(record, wake))
+
+    async def _wake_if_admitted(self, record: TaskRecord, wake: WakePush) -> None:
+        if await self._services.admission.admits_waking(facts_of(record)):
+            self._push_wake(record, wake)
+
+    def _push_wake(self, record: TaskRecord, wake: WakePush) -> None:
+        for session in self.sessions.of(wake.worker):
+            session.push_wake(record, wake)
 
     def principals_changed(self, old: Principals, new: Principals) -> None:
         """Ends the streams of principals that are not what they were."""

@@ -5,6 +5,7 @@ from typing import Final, NoReturn
 
 import click
 
+from durable_service.admission_file import AdmissionError, load_admission
 from durable_service.config import FORM, load_settings
 from durable_service.principals_file import PrincipalsError, load_principals
 from service_common.errors import SettingsError
@@ -39,6 +40,7 @@ _METAVARS: Final = {
     "tls_key": "FILE",
     "tls_client_ca": "FILE",
     "principals": "FILE",
+    "admission": "FILE",
     "artifact_bytes": "BYTES",
     "metrics_listen": "HOST:PORT",
     "admin_listen": "ADDRESS",
@@ -58,7 +60,7 @@ def serve(context: click.Context, /, **flags: object) -> None:
         from durable_service.process import run  # noqa: PLC0415
 
         context.exit(run(settings))
-    except (SettingsError, PrincipalsError) as error:
+    except (SettingsError, PrincipalsError, AdmissionError) as error:
         _refuse(error)
 
 
@@ -67,13 +69,15 @@ def serve(context: click.Context, /, **flags: object) -> None:
 def check_config(**flags: object) -> None:
     """Print the settings that "serve" would use, as environment variables.
 
-    They are checked as "serve" checks them, and so is the principals file.
+    They are checked as "serve" checks them, and so are the files of principals and of admission.
     """
     try:
         settings = load_settings(flags)
         if settings.principals is not None:
             load_principals(settings.principals)
-    except (SettingsError, PrincipalsError) as error:
+        if settings.admission is not None:
+            load_admission(settings.admission)
+    except (SettingsError, PrincipalsError, AdmissionError) as error:
         _refuse(error)
     for variable, value in FORM.describe(settings).items():
         click.echo(f"{variable}={shlex.quote(value) if value else ''}")

@@ -12,7 +12,7 @@ from durable_service.core.identifiers import checked_integer
 from durable_service.core.limits import TASK_BYTES
 from durable_service.core.model import Extension, TaskRecord, Tombstone
 from durable_service.core.record_size import checked_size
-from durable_service.core.step import Decision, Step, unchanged
+from durable_service.core.step import Decision, Step, noted, unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class TaskCreation:
         not_before_ms: it cannot be claimed before this instant.
         start_deadline_ms: cancellation is requested when nobody has claimed it by then.
         finish_deadline_ms: cancellation is requested when it has not ended by then.
+        admission_id: of the decision that admits it, for the journal.
     """
 
     definition: TaskDefinition
@@ -31,6 +32,7 @@ class TaskCreation:
     not_before_ms: int | None = None
     start_deadline_ms: int | None = None
     finish_deadline_ms: int | None = None
+    admission_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,10 @@ def create(
     step = Step(_fresh(creation, digest, now_ms), now_ms)
     checked_size(step.record, limit_bytes)
     step.journal("task.created", {"definitionDigest": digest})
-    return step.unrevised(Created(created=True))
+    decision = step.unrevised(Created(created=True))
+    if creation.admission_id is None:
+        return decision
+    return noted(decision, {"admissionId": creation.admission_id})
 
 
 def _repeated(existing: TaskRecord | Tombstone, digest: str) -> Decision[Created]:

@@ -3,6 +3,8 @@
 A command makes a step, moves things along the tables and ends with a decision. Nothing else changes records.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -35,6 +37,15 @@ class Decision(Generic[Answer_co]):
 def unchanged(record: TaskRecord, answer: Answer) -> Decision[Answer]:
     """The decision of a command that does nothing."""
     return Decision(record, answer, written=False)
+
+
+def noted(decision: Decision[Answer], facts: Mapping[str, str]) -> Decision[Answer]:
+    """The decision with facts added to the last entry that it writes into the journal."""
+    if not decision.events:
+        return decision
+    *others, last = decision.events
+    data = canonical_json({**json.loads(last.data), **facts})
+    return replace(decision, events=(*others, replace(last, data=data)))
 
 
 class Step:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from durable_service import audit
+from durable_service.admission import Operation, facts_of
 from durable_service.caller import Caller, for_caller, visible
 from durable_service.core import actions
 from durable_service.core.actions import (
@@ -17,11 +18,13 @@ from durable_service.core.actions import (
 )
 from durable_service.core.canonical_json_reader import parse_canonical
 from durable_service.core.errors import DomainError, Reason
+from durable_service.core.guards import held_lease
 from durable_service.core.identifiers import checked_repeat_id
 from durable_service.core.model import Action, Holder, TaskRecord
 from durable_service.core.reconciliation import Evidence, Finding, reconcile
 from durable_service.core.step import Decision
 from durable_service.planes.action_messages import REJECTIONS, action_message, approval_message
+from durable_service.planes.admission_desk import journaled
 from durable_service.planes.convert import (
     ACTION_STATE_OF,
     ACTION_STATES,
@@ -90,7 +93,8 @@ class ActionCalls:
                 record, holder, request.action_id, request.dispatch_id, request.connector_version, now_ms
             )
 
-        decision = await self._write(caller, request.lease, command)
+        admission_id = await self._admitted(caller, request.lease)
+        decision = await self._write(caller, request.lease, command, admission_id)
         return _begun(decision.record, request.action_id, decision.answer)
 
     async def confirm_action(
@@ -219,13 +223,22 @@ class ActionCalls:
         caller: Caller,
         lease: lease_pb2.LeaseRef,
         command: Callable[[TaskRecord, Holder, int], Decision[Answer]],
+        admission_id: str | None = None,
     ) -> Decision[Answer]:
         check_lease(lease)
         holder = holder_of(caller, lease)
-        return await self._store.update(
-            caller.key(lease.task_id),
-            for_caller(caller, lambda record, now_ms: command(record, holder, now_ms)),
-        )
+        mutate = for_caller(caller, lambda record, now_ms: command(record, holder, now_ms))
+        return await self._store.update(caller.key(lease.task_id), journaled(mutate, admission_id))
+
+    async def _admitted(self, caller: Caller, lease: lease_pb2.LeaseRef) -> str | None:
+        check_lease(lease)
+        desk = self._parts.admission
+        if not desk.asks:
+            return None
+        record = visible(caller, await self._store.get(caller.key(lease.task_id)))
+        # A holder that has lost its lease has to stop, whatever the policy would say.
+        held_lease(record, holder_of(caller, lease), await self._store.now_ms())
+        return await desk.admit(Operation.BEGIN_DISPATCH, caller, facts_of(record))
 
 
 def _begun(

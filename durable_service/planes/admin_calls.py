@@ -7,7 +7,8 @@ from typing import Final
 
 import structlog
 
-from durable_service.caller import Caller, for_caller
+from durable_service.admission import Operation, facts_of
+from durable_service.caller import Caller, for_caller, visible
 from durable_service.core.canonical_json_reader import parse_canonical
 from durable_service.core.definition import TaskKey
 from durable_service.core.extensions import update_extension
@@ -167,6 +168,10 @@ class AdminCalls:
                 record, request.name, value, now_ms, expected_revision=expected, holder=holder
             )
 
+        desk = self._parts.admission
+        if desk.asks:
+            record = visible(caller, await self._store.get(caller.key(request.task_id)))
+            await desk.admit(Operation.EXTEND, caller, facts_of(record, request.name))
         decision = await self._store.update(caller.key(request.task_id), for_caller(caller, command))
         response = admin_service_pb2.UpdateExtensionResponse(status=status_message(decision.record))
         if decision.answer is not None:

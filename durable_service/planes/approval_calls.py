@@ -1,12 +1,14 @@
 """Approvals as their approvers see them: what waits, what exactly it would do, yes or no."""
 
 from durable_service import audit
+from durable_service.admission import Operation, facts_of
 from durable_service.caller import Caller
 from durable_service.core.approvals import Decided, Verdict, approval_for, decide
 from durable_service.core.errors import DomainError, Reason
 from durable_service.core.model import TaskRecord
 from durable_service.core.step import Decision
 from durable_service.planes.action_messages import action_message, approval_message
+from durable_service.planes.admission_desk import journaled
 from durable_service.planes.convert import status_message
 from durable_service.planes.page_tokens import PageTokens
 from durable_service.planes.parts import Parts
@@ -27,6 +29,7 @@ class ApprovalCalls:
 
     def __init__(self, parts: Parts) -> None:
         self._store = parts.store
+        self._admission = parts.admission
 
     async def list_pending_approvals(
         self, caller: Caller, request: approval_service_pb2.ListPendingApprovalsRequest
@@ -85,8 +88,9 @@ class ApprovalCalls:
         def mutate(record: TaskRecord, now_ms: int) -> Decision[Decided]:
             return decide(record, verdict, now_ms)
 
+        admission_id = await self._admitted(caller, request)
         try:
-            decision = await self._store.update(caller.key(request.task_id), mutate)
+            decision = await self._store.update(caller.key(request.task_id), journaled(mutate, admission_id))
         except DomainError as error:
             # Whether the task exists is nothing that an approver learns.
             raise _hidden() if error.reason is Reason.TASK_NOT_FOUND else error from None
@@ -101,6 +105,18 @@ class ApprovalCalls:
             already_decided=decision.answer.already_decided,
             status=status_message(decision.record),
         )
+
+    async def _admitted(
+        self, caller: Caller, request: approval_service_pb2.DecideApprovalRequest
+    ) -> str | None:
+        if not self._admission.asks:
+            return None
+        record = await self._store.get(caller.key(request.task_id))
+        if record is None:
+            raise _hidden()
+        # First, so that a refusal tells nothing of approvals that are not this caller's.
+        approval_for(record, request.approval_id, caller.actor_id)
+        return await self._admission.admit(Operation.DECIDE, caller, facts_of(record))
 
 
 def _check_decision(request: approval_service_pb2.DecideApprovalRequest) -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Final
 
-from durable_service.caller import Caller, for_caller
+from durable_service.admission import Operation, facts_of
+from durable_service.caller import Caller, for_caller, visible
 from durable_service.core.claims import (
     ClaimAnswer,
     Claimed,
@@ -17,8 +19,10 @@ from durable_service.core.claims import (
 )
 from durable_service.core.definition import Driver, TaskKey
 from durable_service.core.errors import DomainError, Reason
-from durable_service.core.model import ClaimReason, TaskRecord
+from durable_service.core.leases import release
+from durable_service.core.model import ClaimReason, Holder, TaskRecord
 from durable_service.core.step import Decision
+from durable_service.planes.admission_desk import ADMISSION_REFUSED, journaled
 from durable_service.planes.convert import (
     drivers_of,
     duration_of,
@@ -34,6 +38,7 @@ from durable_service.store.base import ClaimableQuery
 from sealwork.durable.v1 import task_pb2, worker_service_pb2
 from service_common.clocks import Clock
 from service_common.deadlines import within
+from service_common.errors import ServiceError
 
 REASONS: Final = {
     ClaimReason.FRESH: worker_service_pb2.CLAIM_REASON_FRESH,
@@ -51,6 +56,8 @@ OBSTACLES: Final = {
 }
 # Candidates looked at in one turn: another worker may be faster at some of them.
 _CANDIDATES: Final = 10
+# Tasks that the policy may refuse a call before it is told that there is nothing.
+_MOST_REFUSED: Final = 1_000
 # Turns in a row in which others were faster at every candidate.
 _TURNS: Final = 10
 # Whoever waits is told of work. This is for what nobody told of, such as a pause that began before a restart.
@@ -138,9 +145,9 @@ class ClaimCalls:
         self, caller: Caller, request: worker_service_pb2.ClaimForRecoveryRequest
     ) -> worker_service_pb2.ClaimForRecoveryResponse:
         key, ask = await self._named(caller, request)
-        decision = await self._store.update(
-            key, for_caller(caller, lambda record, now_ms: claim_for_recovery(record, ask, now_ms))
-        )
+        admission_id = await self._admitted(caller, key, Operation.RECOVER)
+        mutate = for_caller(caller, lambda record, now_ms: claim_for_recovery(record, ask, now_ms))
+        decision = await self._store.update(key, journaled(mutate, admission_id))
         answer = decision.answer
         if isinstance(answer, NotClaimable):
             return worker_service_pb2.ClaimForRecoveryResponse(
@@ -191,17 +198,27 @@ class ClaimCalls:
         self, caller: Caller, ask: ClaimRequest, drivers: frozenset[Driver]
     ) -> Decision[ClaimAnswer] | None:
         turn = 0
-        while turn < _TURNS:
-            limit = _CANDIDATES + len(self._promised)
+        # Those that the policy refuses stay where they are, and behind them there may be others.
+        refused: set[TaskKey] = set()
+        while turn < _TURNS and len(refused) < _MOST_REFUSED:
+            passed_over = self._promised | refused
+            limit = _CANDIDATES + len(passed_over)
             found = await self._store.claimable(ClaimableQuery(caller.tenant_id, drivers, limit=limit))
-            free = [candidate.key for candidate in found if candidate.key not in self._promised]
+            free = [candidate.key for candidate in found if candidate.key not in passed_over]
             # All that were found may have been promised meanwhile, and behind them there may be others.
             if not free and len(found) < limit:
                 return None
             # Those without attempts leave the queue by being claimed; behind them there may be others.
             turn += 1
             for key in free:
-                decision = await self._claim_unpromised(caller, key, ask)
+                try:
+                    decision = await self._claim_unpromised(caller, key, ask)
+                except ServiceError as error:
+                    if error.reason != ADMISSION_REFUSED:
+                        raise
+                    refused.add(key)
+                    turn = 0
+                    continue
                 if decision is not None and isinstance(decision.answer, Claimed):
                     return decision
                 if decision is not None and isinstance(decision.answer, Exhausted):
@@ -225,12 +242,31 @@ class ClaimCalls:
             self._promised.discard(key)
 
     async def _claim(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> Decision[ClaimAnswer]:
-        decision = await self._store.update(
-            key, for_caller(caller, lambda record, now_ms: claim(record, ask, now_ms))
-        )
+        admission_id = await self._admitted(caller, key, Operation.CLAIM)
+        mutate = for_caller(caller, lambda record, now_ms: claim(record, ask, now_ms))
+        decision = await self._store.update(key, journaled(mutate, admission_id))
         if isinstance(decision.answer, Claimed):
             self._remember(ask, key)
+            await self._admit_claimed(caller, decision.record, decision.answer)
         return decision
+
+    async def _admitted(self, caller: Caller, key: TaskKey, operation: Operation) -> str | None:
+        desk = self._parts.admission
+        if not desk.asks:
+            return None
+        record = visible(caller, await self._store.get(key))
+        return await desk.admit(operation, caller, facts_of(record))
+
+    async def _admit_claimed(self, caller: Caller, record: TaskRecord, claimed: Claimed) -> None:
+        """Asks again about the task as it was claimed: it may have changed since; a refusal gives it back."""
+        try:
+            await self._parts.admission.admit(Operation.CLAIM, caller, facts_of(record))
+        except ServiceError:
+            holder = Holder(claimed.lease.worker_id, claimed.lease.fence)
+            self._claims.pop((claimed.lease.worker_id, claimed.lease.claim_id), None)
+            with suppress(DomainError):
+                await self._store.update(record.key, lambda task, now_ms: release(task, holder, now_ms))
+            raise
 
     async def _known(self, caller: Caller, ask: ClaimRequest) -> TaskKey | None:
         """The task that this claim id was granted."""

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from durable_service.blobs.base import BlobStore
+from durable_service.open_tasks import OpenTasks
+from durable_service.planes.admission_desk import AdmissionDesk
 from durable_service.planes.gate import Gate
 from durable_service.planes.watches import Watches
 from durable_service.store.base import TaskStore
@@ -35,3 +37,5 @@ class Parts:
     lease_ms: int
     artifact_bytes: int
     retention_ms: int
+    admission: AdmissionDesk
+    open_tasks: OpenTasks

@@ -2,18 +2,21 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from durable_service import audit
+from durable_service.admission import Operation, facts_of_creation
 from durable_service.caller import Caller, for_caller, visible
-from durable_service.core.admission import TaskCreation
+from durable_service.core.admission import Created, TaskCreation
 from durable_service.core.approvals import approvable
 from durable_service.core.errors import DomainError, Reason
 from durable_service.core.model import TaskRecord
 from durable_service.core.outcomes import cancel
 from durable_service.core.states import TERMINAL
+from durable_service.core.step import Decision
 from durable_service.planes.convert import milliseconds_of_duration, status_message
 from durable_service.planes.page_tokens import PageTokens
 from durable_service.planes.parts import Parts
@@ -50,11 +53,21 @@ class TaskCalls:
         now_ms = await self._store.now_ms()
         creation = creation_of(caller, request, now_ms)
         try:
-            decision = await self._store.create(creation)
+            decision = await self._create(caller, creation)
         except DomainError as error:
             raise await self._without_others(caller, creation, error) from None
         task = task_message(decision.record, caller, task_pb2.TASK_VIEW_PUBLIC, now_ms)
         return task_service_pb2.CreateTaskResponse(task=task, created=decision.answer.created)
+
+    async def _create(self, caller: Caller, creation: TaskCreation) -> Decision[Created]:
+        desk = self._parts.admission
+        # A repeat admits nothing anew: it is answered whatever the policy says by now.
+        if not desk.asks or await self._store.get(creation.definition.key) is not None:
+            return await self._store.create(creation)
+        with self._parts.open_tasks.entering(caller.tenant_id) as others:
+            facts = facts_of_creation(creation, others)
+            decision_id = await desk.admit(Operation.CREATE, caller, facts)
+            return await self._store.create(replace(creation, admission_id=decision_id))
 
     async def _without_others(
         self, caller: Caller, creation: TaskCreation, error: DomainError

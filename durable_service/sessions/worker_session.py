@@ -14,6 +14,7 @@ from durable_service.core.leases import release
 from durable_service.core.model import Holder, TaskRecord
 from durable_service.core.verdicts import LeaseState
 from durable_service.lease_news import LeasePush, Wake, WakePush
+from durable_service.planes.admission_desk import AdmissionDesk
 from durable_service.planes.claim_calls import require_drivers
 from durable_service.planes.convert import driver_message, drivers_of, duration_of, verdict_message
 from durable_service.planes.gate import Gate, errors_told
@@ -62,6 +63,7 @@ class WorkerServices:
     calls: StreamCalls
     offers: WorkOffers
     background: Background
+    admission: AdmissionDesk
 
 
 class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc.aio
 
+from durable_service.admission import Admission
 from durable_service.blobs.memory import MemoryBlobStore
 from durable_service.principals import Principal, Principals, Role
 from durable_service.principals_file import format_principals
@@ -142,6 +143,7 @@ async def serving(
     *,
     principals: Principals = PRINCIPALS,
     database: Path | None = None,
+    admission: Admission | None = None,
     **options: Any,
 ) -> AsyncIterator[DurableUnderTest]:
     """Serves; time passes only when a test lets it.
@@ -157,7 +159,12 @@ async def serving(
         [Listener("127.0.0.1:0")], times=times or SessionTimes(lease_ms=LEASE_MS), instance="durable-test"
     )
     server = DurableServer(
-        Stores(store, blobs), source, replace(given, **options), clock=clock, random=Random(7)
+        Stores(store, blobs),
+        source,
+        replace(given, **options),
+        clock=clock,
+        random=Random(7),
+        admission=admission,
     )
     async with server, grpc.aio.insecure_channel(server.address) as channel:
         yield DurableUnderTest(server, store, blobs, source, clock, channel)
