@@ -1,10 +1,14 @@
 """How a stream comes to its end, and what the peer is told."""
 
 from enum import StrEnum
+from typing import Final
 
 import grpc
 
 from service_common.errors import ServiceError
+
+STANDSTILL_SECONDS: Final = 1.0
+"""A timer that fires this much too late says that this process stood still, not that its peer did."""
 
 
 class EndReason(StrEnum):

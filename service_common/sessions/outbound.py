@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from service_common.clocks import Clock
+from service_common.clocks import Clock, TimerHandle
+from service_common.sessions.endings import STANDSTILL_SECONDS
 
 
 class Sized(Protocol):
@@ -53,6 +54,8 @@ class Outbound(Generic[Item]):
         self._control_bound = controls
         self._notice_bound = notices
         self._stall_seconds = stall_ms / 1000
+        self._stall: TimerHandle | None = None
+        self._stall_due = 0.0
         self._on_room = on_room
         self._found_full = False
         self._eased: asyncio.Future[None] | None = None
@@ -128,16 +131,28 @@ class Outbound(Generic[Item]):
                 self._tell_room()
                 # Counted from here: how long the transport takes is no reason to say the next thing later.
                 self.last_sent = self._clock.monotonic()
-                stall = self._clock.call_later(self._stall_seconds, self._on_stalled)
+                self._watch(self._stall_seconds)
                 try:
                     await self._write(batch)
                 except Exception:  # noqa: BLE001 - the peer is gone; the reader of the stream tells why
                     self._open = False
                 finally:
-                    stall.cancel()
+                    if self._stall is not None:
+                        self._stall.cancel()
         finally:
             self._writer = None
             self._ease()
+
+    def _watch(self, seconds: float) -> None:
+        self._stall_due = self._clock.monotonic() + seconds
+        self._stall = self._clock.call_later(seconds, self._overdue)
+
+    def _overdue(self) -> None:
+        if self._clock.monotonic() - self._stall_due > STANDSTILL_SECONDS:
+            # It was this process that stood still: the write may long be through, and nobody has looked.
+            self._watch(STANDSTILL_SECONDS)
+        else:
+            self._on_stalled()
 
     def _tell_room(self) -> None:
         self._ease()

@@ -21,6 +21,7 @@ from service_common.call_failures import refusal_of
 from service_common.clocks import Clock, TimerHandle
 from service_common.errors import ServiceError
 from service_common.sessions.endings import (
+    STANDSTILL_SECONDS,
     EndReason,
     protocol_violation,
     server_draining,
@@ -105,6 +106,7 @@ class ServerSession(Generic[Item, ServerItem]):
         self._timers: dict[str, TimerHandle] = {}
         self._handler: asyncio.Task[Any] | None = None
         self._last_received = clock.monotonic()
+        self._beat_due = 0.0
         self._served = asyncio.Event()
         self.outbound: Outbound[ServerItem] = Outbound(
             self._write_items,
@@ -215,7 +217,7 @@ class ServerSession(Generic[Item, ServerItem]):
         """
         handler = self._handler = asyncio.current_task()
         self._last_received = self.clock.monotonic()
-        self._start_timer("beat", self.times.heartbeat_ms / 1000, self._beat)
+        self._beat_in(self.times.heartbeat_ms / 1000)
         age = self.times.stream_age_ms / 1000 * self._random.uniform(0.8, 1.2)
         self._start_timer("age", age, self._aged)
         try:
@@ -350,15 +352,21 @@ class ServerSession(Generic[Item, ServerItem]):
         now = self.clock.monotonic()
         silent_at = self._last_received + self.times.liveness_ms / 1000
         if now >= silent_at:
-            self.end(EndReason.SILENT, session_silent())
-            return
+            if now - self._beat_due <= STANDSTILL_SECONDS:
+                self.end(EndReason.SILENT, session_silent())
+                return
+            # It was this process that stood still: what the peer said meanwhile has not been read yet.
+            silent_at = now + STANDSTILL_SECONDS
         beat_at = self.outbound.last_sent + self.times.heartbeat_ms / 1000
         if now >= beat_at:
             self.send_control(self._framing.heartbeat(session_pb2.Heartbeat()))
             beat_at = now + self.times.heartbeat_ms / 1000
         # Never a busy loop, whatever rounding does to the two instants.
-        wait = max(0.01, min(beat_at, silent_at) - now)
-        self._start_timer("beat", wait, self._beat)
+        self._beat_in(max(0.01, min(beat_at, silent_at) - now))
+
+    def _beat_in(self, seconds: float) -> None:
+        self._beat_due = self.clock.monotonic() + seconds
+        self._start_timer("beat", seconds, self._beat)
 
     def _aged(self) -> None:
         self.ask_to_move(session_pb2.DRAIN_REASON_STREAM_AGE)

@@ -114,6 +114,19 @@ async def test_a_write_that_does_not_end_is_a_stall(peer: Peer, manual_clock: Ma
     peer.outbound.close()
 
 
+async def test_a_process_that_stood_still_looks_again_before_it_blames_the_peer(
+    peer: Peer, manual_clock: ManualClock
+) -> None:
+    peer.outbound.control(Item("c"))
+    await settle()
+    manual_clock.stall(11_001)
+    manual_clock.advance(999)
+    assert peer.stalled == 0
+    manual_clock.advance(1)
+    assert peer.stalled == 1
+    peer.outbound.close()
+
+
 async def test_each_write_has_its_own_time(peer: Peer, manual_clock: ManualClock) -> None:
     for _ in range(3):
         peer.outbound.control(Item("c"))

@@ -315,3 +315,29 @@ async def test_a_peer_that_vanished_in_the_middle_of_a_write(serve: Callable[...
     running.context.reading.put_nowait(grpc.aio.EOF)
     await running.ended()
     assert running.session.end_reason is EndReason.LOST
+
+
+async def test_what_came_while_the_process_stood_still_is_read_before_a_peer_counts_as_silent(
+    serve: Callable[..., Serving],
+) -> None:
+    serving = serve()
+    await settle()
+    serving.clock.stall(60_000)
+    serving.clock.advance(0)
+    await serving.say(Item("a"))
+    await serving.clock.advance_async(44_999)
+    assert not serving.session.ended
+    await serving.clock.advance_async(1)
+    assert serving.session.end_reason is EndReason.SILENT
+    await serving.ended()
+
+
+async def test_a_peer_that_said_nothing_either_has_a_second_more(serve: Callable[..., Serving]) -> None:
+    serving = serve()
+    await settle()
+    serving.clock.stall(60_000)
+    await serving.clock.advance_async(999)
+    assert not serving.session.ended
+    await serving.clock.advance_async(1)
+    assert serving.session.end_reason is EndReason.SILENT
+    await serving.ended()
