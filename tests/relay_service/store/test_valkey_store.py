@@ -50,6 +50,7 @@ from .valkey_fixture import (
 )
 
 WIDE = Quotas(unfinished_jobs_per_site=50_000, leases_per_device=50_000, unsealed_per_route=50_000)
+SERVERS_TIME = ""
 MEBIBYTE = 1_048_576
 # Server commands of a claim that is granted one job, those inside of functions counted.
 CALLS_OF_A_CLAIM = 24
@@ -73,8 +74,14 @@ async def harness(server: TcpServer) -> AsyncIterator[ValkeyHarness]:
 
 
 @asynccontextmanager
-async def opened(url: str, quotas: Quotas = WIDE) -> "AsyncIterator[ValkeyRoutingStore]":
-    store = ValkeyRoutingStore(url, quotas=quotas)
+async def opened(
+    url: str, quotas: Quotas = WIDE, now: str = "1700000000000"
+) -> "AsyncIterator[ValkeyRoutingStore]":
+    """A store whose time stands, or passes as the server's with SERVERS_TIME.
+
+    What is claimed first would else go back to the queue, unsealed, while a busy machine claims the rest.
+    """
+    store = ValkeyRoutingStore(url, quotas=quotas, clock_setting=lambda: now)
     await store.start(20)
     try:
         yield store
@@ -160,7 +167,10 @@ class TestTime:
         """Each believes in another hour, and neither is asked."""
         empty(server.url)
         really = time.time
-        async with opened(server.url) as early, opened(server.url) as late:
+        async with (
+            opened(server.url, now=SERVERS_TIME) as early,
+            opened(server.url, now=SERVERS_TIME) as late,
+        ):
             monkeypatch.setattr(time, "time", lambda: really() - 3_600)
             await early.enqueue(SITE, stub("a"))
             (grant,) = await early.claim(request("runner_1"))
@@ -178,7 +188,7 @@ class TestTime:
 
     async def test_the_servers_time_ends_a_lease(self, server: TcpServer) -> None:
         empty(server.url)
-        async with opened(server.url) as store:
+        async with opened(server.url, now=SERVERS_TIME) as store:
             await store.enqueue(SITE, stub("a"))
             (grant,) = await store.claim(request("runner_1"))
             assert isinstance(
