@@ -28,11 +28,16 @@ def renew(record: TaskRecord, holder: Holder, lease_ms: int, now_ms: int) -> Dec
     return step.unrevised(renewed)
 
 
-def release(record: TaskRecord, holder: Holder, now_ms: int) -> Decision[None]:
+def release(
+    record: TaskRecord, holder: Holder, now_ms: int, ending: Ending = Ending.RELEASED
+) -> Decision[None]:
     """Gives the lease back; the state stays, and a repeat changes nothing.
 
     The outcome of a dispatch that was not written down is unknown from here on. A requested cancellation
     is acknowledged with it when no outcome is open.
+
+    Args:
+        ending: RELEASED, or TAKEN_BACK.
 
     Raises:
         DomainError: LEASE_LOST.
@@ -41,7 +46,7 @@ def release(record: TaskRecord, holder: Holder, now_ms: int) -> Decision[None]:
         return unchanged(record, None)
     held_lease(record, holder, now_ms)
     step = Step(record, now_ms)
-    end_lease(step, holder, Ending.RELEASED)
+    end_lease(step, holder, ending)
     forget_outcomes(step)
     acknowledge_if_free(step)
     return step.decision(None)
@@ -72,7 +77,7 @@ def yield_task(
 def end_lease(step: Step, holder: Holder, ending: Ending, result_ref: str | None = None) -> None:
     """Takes the lease away by its holder's own act, which is remembered so that a repeat is recognised."""
     step.change(lease=None, settlement=Settlement(holder.worker_id, holder.fence, ending, result_ref))
-    if ending in {Ending.RELEASED, Ending.YIELDED}:
+    if ending in {Ending.RELEASED, Ending.TAKEN_BACK, Ending.YIELDED}:
         step.journal("lease.released", {"fence": holder.fence, "workerId": holder.worker_id})
 
 

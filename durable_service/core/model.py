@@ -68,9 +68,10 @@ class Attempt:
 
 
 class Ending(StrEnum):
-    """How a lease ended by its holder's own act."""
+    """How a lease ended by its holder's own act, or was taken back since its holder did not name it."""
 
     RELEASED = "released"
+    TAKEN_BACK = "taken_back"
     YIELDED = "yielded"
     COMPLETED = "completed"
     FAILED = "failed"

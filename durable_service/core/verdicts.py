@@ -24,6 +24,7 @@ class LeaseEnd(StrEnum):
     EXPIRED = "expired"
     SUPERSEDED = "superseded"
     RELEASED = "released"
+    TAKEN_BACK = "taken_back"
     TASK_ENDED = "task_ended"
     UNKNOWN = "unknown"
 
@@ -59,6 +60,8 @@ def verdict(record: TaskRecord | None, holder: Holder, now_ms: int) -> LeaseVerd
         canceling = record.state is TaskState.CANCEL_REQUESTED
         state = LeaseState.CANCEL_REQUESTED if canceling else LeaseState.ACTIVE
         return LeaseVerdict(state, lease.expires_at_ms - now_ms)
+    if settled_by(record, holder, Ending.TAKEN_BACK):
+        return LeaseVerdict(LeaseState.LOST, end=LeaseEnd.TAKEN_BACK)
     if settled_by(record, holder):
         given_back = settled_by(record, holder, Ending.RELEASED) or settled_by(record, holder, Ending.YIELDED)
         if given_back:

@@ -11,7 +11,7 @@ from durable_service.caller import for_caller
 from durable_service.core.definition import Driver
 from durable_service.core.errors import DomainError
 from durable_service.core.leases import release
-from durable_service.core.model import Holder, TaskRecord
+from durable_service.core.model import Ending, Holder, TaskRecord
 from durable_service.core.verdicts import LeaseState
 from durable_service.lease_news import LeasePush, Wake, WakePush
 from durable_service.planes.admission_desk import AdmissionDesk
@@ -275,7 +275,8 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
         caller = self._services.gate.caller("ReleaseTask", self.principal_id)
         try:
             await self._store.update(
-                record.key, for_caller(caller, lambda record, now_ms: release(record, holder, now_ms))
+                record.key,
+                for_caller(caller, lambda record, now_ms: release(record, holder, now_ms, Ending.TAKEN_BACK)),
             )
         except DomainError:
             # It has run out or ended since: there is nothing left to take back.

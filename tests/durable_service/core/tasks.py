@@ -9,7 +9,7 @@ from durable_service.core.approvals import Decided, Verdict, decide
 from durable_service.core.canonical_json import CanonicalJson
 from durable_service.core.definition import Budget, Identity, TaskDefinition
 from durable_service.core.errors import DomainError, Reason
-from durable_service.core.model import Action, Approval, Holder, TaskEvent, TaskRecord
+from durable_service.core.model import Action, Approval, Ending, Holder, TaskEvent, TaskRecord
 from durable_service.core.reconciliation import Evidence, Finding, reconcile
 from durable_service.core.step import Answer, Decision
 from durable_service.core.succession import check_succession
@@ -117,6 +117,9 @@ class Story:
 
     def release(self) -> None:
         self.apply(leases.release(self.record, self.holder, self.now_ms))
+
+    def take_back(self) -> None:
+        self.apply(leases.release(self.record, self.holder, self.now_ms, Ending.TAKEN_BACK))
 
     def complete(self, result_ref: str | None = None) -> outcomes.Ended:
         return self.apply(outcomes.complete(self.record, self.holder, result_ref, self.now_ms))

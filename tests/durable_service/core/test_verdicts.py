@@ -27,6 +27,7 @@ def held() -> Story:
         (lambda s: s.cancel(), 1_040, LeaseVerdict(LeaseState.CANCEL_REQUESTED, 60)),
         (lambda s: None, 1_100, LeaseVerdict(LeaseState.LOST, end=LeaseEnd.EXPIRED)),
         (lambda s: s.release(), 1_040, LeaseVerdict(LeaseState.LOST, end=LeaseEnd.RELEASED)),
+        (lambda s: s.take_back(), 1_040, LeaseVerdict(LeaseState.LOST, end=LeaseEnd.TAKEN_BACK)),
         (lambda s: (s.release(), s.claim()), 1_040, LeaseVerdict(LeaseState.LOST, end=LeaseEnd.SUPERSEDED)),
         (lambda s: s.complete(), 1_040, LeaseVerdict(LeaseState.COMPLETED)),
         (lambda s: s.fail(), 1_040, LeaseVerdict(LeaseState.COMPLETED)),

@@ -124,10 +124,12 @@ class TestInventory:
         assert answer.verdicts[0].remaining.ToMilliseconds() == 60_000
 
     async def test_what_it_does_not_name_is_taken_back(self, service: DurableUnderTest, open_: Open) -> None:
-        await service.running()
+        lease = await service.running()
         await service.pass_time(1)
         await open_().connect()
+        (verdict,) = (await service.call("worker", "RenewLeases", leases=[lease])).verdicts
 
+        assert verdict.end_reason == lease_pb2.LEASE_END_REASON_TAKEN_BACK
         task = await service.task()
         assert not task.HasField("lease")
         assert task_pb2.TASK_CONDITION_CLAIMABLE in task.conditions

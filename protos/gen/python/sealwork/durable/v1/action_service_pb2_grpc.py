@@ -124,7 +124,7 @@ class ActionServiceServicer:
         that is real is recorded. An UNKNOWN action takes evidence, see ReconcileAction.
         Idempotent by result_ref.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, TASK_NOT_RUNNING, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,7 +134,7 @@ class ActionServiceServicer:
         """Writes down that nobody knows: for whatever went wrong once the connector was called.
         Idempotent.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, TASK_NOT_RUNNING, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,7 +145,7 @@ class ActionServiceServicer:
         never will: the action is CANCELED with the evidence "local:cancelled-before-dispatch",
         and its id is spent. In the least doubt use MarkActionUnknown. Idempotent.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, TASK_NOT_RUNNING, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

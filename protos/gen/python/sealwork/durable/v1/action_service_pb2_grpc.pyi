@@ -65,20 +65,20 @@ class ActionServiceStub:
     that is real is recorded. An UNKNOWN action takes evidence, see ReconcileAction.
     Idempotent by result_ref.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, TASK_NOT_RUNNING, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     MarkActionUnknown: _grpc.UnaryUnaryMultiCallable[_action_service_pb2.MarkActionUnknownRequest, _action_service_pb2.MarkActionUnknownResponse]
     """Writes down that nobody knows: for whatever went wrong once the connector was called.
     Idempotent.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, TASK_NOT_RUNNING, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     WithdrawDispatch: _grpc.UnaryUnaryMultiCallable[_action_service_pb2.WithdrawDispatchRequest, _action_service_pb2.WithdrawDispatchResponse]
     """Takes an intent back, when the worker knows that it has *not* called the connector and
     never will: the action is CANCELED with the evidence "local:cancelled-before-dispatch",
     and its id is spent. In the least doubt use MarkActionUnknown. Idempotent.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, TASK_NOT_RUNNING, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     ReconcileAction: _grpc.UnaryUnaryMultiCallable[_action_service_pb2.ReconcileActionRequest, _action_service_pb2.ReconcileActionResponse]
     """Settles an open outcome by evidence, in any state of the task. An ABSENT effect makes
@@ -132,20 +132,20 @@ class ActionServiceAsyncStub(ActionServiceStub):
     that is real is recorded. An UNKNOWN action takes evidence, see ReconcileAction.
     Idempotent by result_ref.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, TASK_NOT_RUNNING, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     MarkActionUnknown: _aio.UnaryUnaryMultiCallable[_action_service_pb2.MarkActionUnknownRequest, _action_service_pb2.MarkActionUnknownResponse]  # type: ignore[assignment]
     """Writes down that nobody knows: for whatever went wrong once the connector was called.
     Idempotent.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, TASK_NOT_RUNNING, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     WithdrawDispatch: _aio.UnaryUnaryMultiCallable[_action_service_pb2.WithdrawDispatchRequest, _action_service_pb2.WithdrawDispatchResponse]  # type: ignore[assignment]
     """Takes an intent back, when the worker knows that it has *not* called the connector and
     never will: the action is CANCELED with the evidence "local:cancelled-before-dispatch",
     and its id is spent. In the least doubt use MarkActionUnknown. Idempotent.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-    LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
+    LEASE_LOST, TASK_NOT_RUNNING, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
     """
     ReconcileAction: _aio.UnaryUnaryMultiCallable[_action_service_pb2.ReconcileActionRequest, _action_service_pb2.ReconcileActionResponse]  # type: ignore[assignment]
     """Settles an open outcome by evidence, in any state of the task. An ABSENT effect makes
@@ -214,7 +214,7 @@ class ActionServiceServicer(metaclass=_abc_1.ABCMeta):
         that is real is recorded. An UNKNOWN action takes evidence, see ReconcileAction.
         Idempotent by result_ref.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, TASK_NOT_RUNNING, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
 
     @_abc_1.abstractmethod
@@ -226,7 +226,7 @@ class ActionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Writes down that nobody knows: for whatever went wrong once the connector was called.
         Idempotent.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, TASK_NOT_RUNNING, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
 
     @_abc_1.abstractmethod
@@ -239,7 +239,7 @@ class ActionServiceServicer(metaclass=_abc_1.ABCMeta):
         never will: the action is CANCELED with the evidence "local:cancelled-before-dispatch",
         and its id is spent. In the least doubt use MarkActionUnknown. Idempotent.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
-        LEASE_LOST, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
+        LEASE_LOST, TASK_NOT_RUNNING, RECOVERY_REQUIRED, ILLEGAL_TRANSITION, ACTION_SETTLED.
         """
 
     @_abc_1.abstractmethod

@@ -102,7 +102,7 @@ class DurableAdminServiceServicer:
         used. A task that has not ended, that has an open outcome or that is younger than the
         tenant's retention is skipped, with the reason. Idempotent. For admins.
         Limits: 500 tasks a call.
-        Errors: FIELD_INVALID, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+        Errors: FIELD_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,7 +113,8 @@ class DurableAdminServiceServicer:
         answered as when it was written. For admins with expected_revision, and for the worker
         that holds the task with its lease.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_JSON, RESERVED_EXTENSION,
-        TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST, EXTENSION_CONFLICT.
+        TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING, EXTENSION_CONFLICT,
+        ADMISSION_REFUSED, POLICY_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,14 +58,15 @@ class DurableAdminServiceStub:
     used. A task that has not ended, that has an open outcome or that is younger than the
     tenant's retention is skipped, with the reason. Idempotent. For admins.
     Limits: 500 tasks a call.
-    Errors: FIELD_INVALID, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+    Errors: FIELD_INVALID.
     """
     UpdateExtension: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.UpdateExtensionRequest, _admin_service_pb2.UpdateExtensionResponse]
     """Writes one extension of a task. Idempotent: the value that is there already is
     answered as when it was written. For admins with expected_revision, and for the worker
     that holds the task with its lease.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_JSON, RESERVED_EXTENSION,
-    TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST, EXTENSION_CONFLICT.
+    TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING, EXTENSION_CONFLICT,
+    ADMISSION_REFUSED, POLICY_UNAVAILABLE.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_admin_service_pb2.DurableAdminServiceWatchRequest, _admin_service_pb2.DurableAdminServiceWatchResponse]
     """Follows the counts. For operators and admins.
@@ -105,14 +106,15 @@ class DurableAdminServiceAsyncStub(DurableAdminServiceStub):
     used. A task that has not ended, that has an open outcome or that is younger than the
     tenant's retention is skipped, with the reason. Idempotent. For admins.
     Limits: 500 tasks a call.
-    Errors: FIELD_INVALID, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+    Errors: FIELD_INVALID.
     """
     UpdateExtension: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.UpdateExtensionRequest, _admin_service_pb2.UpdateExtensionResponse]  # type: ignore[assignment]
     """Writes one extension of a task. Idempotent: the value that is there already is
     answered as when it was written. For admins with expected_revision, and for the worker
     that holds the task with its lease.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_JSON, RESERVED_EXTENSION,
-    TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST, EXTENSION_CONFLICT.
+    TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING, EXTENSION_CONFLICT,
+    ADMISSION_REFUSED, POLICY_UNAVAILABLE.
     """
     Watch: _aio.UnaryStreamMultiCallable[_admin_service_pb2.DurableAdminServiceWatchRequest, _admin_service_pb2.DurableAdminServiceWatchResponse]  # type: ignore[assignment]
     """Follows the counts. For operators and admins.
@@ -167,7 +169,7 @@ class DurableAdminServiceServicer(metaclass=_abc_1.ABCMeta):
         used. A task that has not ended, that has an open outcome or that is younger than the
         tenant's retention is skipped, with the reason. Idempotent. For admins.
         Limits: 500 tasks a call.
-        Errors: FIELD_INVALID, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
+        Errors: FIELD_INVALID.
         """
 
     @_abc_1.abstractmethod
@@ -180,7 +182,8 @@ class DurableAdminServiceServicer(metaclass=_abc_1.ABCMeta):
         answered as when it was written. For admins with expected_revision, and for the worker
         that holds the task with its lease.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_JSON, RESERVED_EXTENSION,
-        TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST, EXTENSION_CONFLICT.
+        TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST, TASK_NOT_RUNNING, EXTENSION_CONFLICT,
+        ADMISSION_REFUSED, POLICY_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod

@@ -95,7 +95,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TASK_TERMINAL: _ErrorReason.ValueType  # 34
     """Code: FAILED_PRECONDITION. The task has ended; state says how. Client: stop."""
     ERROR_REASON_TASK_NOT_RUNNING: _ErrorReason.ValueType  # 35
-    """Code: FAILED_PRECONDITION. The task is not running; state says where it stands. Client: read the task; claim it when it can be claimed."""
+    """Code: FAILED_PRECONDITION. The task is not running, or the lease is to recover it alone; state says where it stands. Client: read the task; release a lease to recover, and claim the task when it can be claimed."""
     ERROR_REASON_CANCEL_REQUESTED: _ErrorReason.ValueType  # 36
     """Code: FAILED_PRECONDITION. Cancellation of the task is requested. Client: stop the work, settle open actions and acknowledge the cancellation."""
     ERROR_REASON_CANCEL_NOT_REQUESTED: _ErrorReason.ValueType  # 37
@@ -233,7 +233,7 @@ ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 33
 ERROR_REASON_TASK_TERMINAL: ErrorReason.ValueType  # 34
 """Code: FAILED_PRECONDITION. The task has ended; state says how. Client: stop."""
 ERROR_REASON_TASK_NOT_RUNNING: ErrorReason.ValueType  # 35
-"""Code: FAILED_PRECONDITION. The task is not running; state says where it stands. Client: read the task; claim it when it can be claimed."""
+"""Code: FAILED_PRECONDITION. The task is not running, or the lease is to recover it alone; state says where it stands. Client: read the task; release a lease to recover, and claim the task when it can be claimed."""
 ERROR_REASON_CANCEL_REQUESTED: ErrorReason.ValueType  # 36
 """Code: FAILED_PRECONDITION. Cancellation of the task is requested. Client: stop the work, settle open actions and acknowledge the cancellation."""
 ERROR_REASON_CANCEL_NOT_REQUESTED: ErrorReason.ValueType  # 37

@@ -145,7 +145,8 @@ class RecordServiceServicer:
         65,536 bytes.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TTL_RANGE, ARTIFACT_TOO_LARGE,
         ARTIFACT_CONTENT_MISMATCH, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND,
-        LEASE_LOST, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED, SERVER_DRAINING.
+        LEASE_LOST, TASK_NOT_RUNNING, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED,
+        SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,7 +173,7 @@ class RecordServiceServicer:
         Limits: value at most 1,000,000 bytes; id at most 503 UTF-16 units.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_JSON, TTL_RANGE,
         ARTIFACT_TOO_LARGE, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST,
-        BLOB_COLLISION, QUOTA_EXCEEDED.
+        TASK_NOT_RUNNING, BLOB_COLLISION, QUOTA_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -84,7 +84,8 @@ class RecordServiceStub:
     65,536 bytes.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TTL_RANGE, ARTIFACT_TOO_LARGE,
     ARTIFACT_CONTENT_MISMATCH, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND,
-    LEASE_LOST, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED, SERVER_DRAINING.
+    LEASE_LOST, TASK_NOT_RUNNING, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED,
+    SERVER_DRAINING.
     """
     GetArtifact: _grpc.UnaryStreamMultiCallable[_record_service_pb2.GetArtifactRequest, _record_service_pb2.GetArtifactResponse]
     """Reads an artifact.
@@ -103,7 +104,7 @@ class RecordServiceStub:
     Limits: value at most 1,000,000 bytes; id at most 503 UTF-16 units.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_JSON, TTL_RANGE,
     ARTIFACT_TOO_LARGE, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST,
-    BLOB_COLLISION, QUOTA_EXCEEDED.
+    TASK_NOT_RUNNING, BLOB_COLLISION, QUOTA_EXCEEDED.
     """
     GetSnapshot: _grpc.UnaryUnaryMultiCallable[_record_service_pb2.GetSnapshotRequest, _record_service_pb2.GetSnapshotResponse]
     """Reads a checkpoint back. Idempotent. It restores data only; nothing is rewound.
@@ -167,7 +168,8 @@ class RecordServiceAsyncStub(RecordServiceStub):
     65,536 bytes.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TTL_RANGE, ARTIFACT_TOO_LARGE,
     ARTIFACT_CONTENT_MISMATCH, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND,
-    LEASE_LOST, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED, SERVER_DRAINING.
+    LEASE_LOST, TASK_NOT_RUNNING, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED,
+    SERVER_DRAINING.
     """
     GetArtifact: _aio.UnaryStreamMultiCallable[_record_service_pb2.GetArtifactRequest, _record_service_pb2.GetArtifactResponse]  # type: ignore[assignment]
     """Reads an artifact.
@@ -186,7 +188,7 @@ class RecordServiceAsyncStub(RecordServiceStub):
     Limits: value at most 1,000,000 bytes; id at most 503 UTF-16 units.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_JSON, TTL_RANGE,
     ARTIFACT_TOO_LARGE, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST,
-    BLOB_COLLISION, QUOTA_EXCEEDED.
+    TASK_NOT_RUNNING, BLOB_COLLISION, QUOTA_EXCEEDED.
     """
     GetSnapshot: _aio.UnaryUnaryMultiCallable[_record_service_pb2.GetSnapshotRequest, _record_service_pb2.GetSnapshotResponse]  # type: ignore[assignment]
     """Reads a checkpoint back. Idempotent. It restores data only; nothing is rewound.
@@ -271,7 +273,8 @@ class RecordServiceServicer(metaclass=_abc_1.ABCMeta):
         65,536 bytes.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TTL_RANGE, ARTIFACT_TOO_LARGE,
         ARTIFACT_CONTENT_MISMATCH, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND,
-        LEASE_LOST, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED, SERVER_DRAINING.
+        LEASE_LOST, TASK_NOT_RUNNING, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED,
+        SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -302,7 +305,7 @@ class RecordServiceServicer(metaclass=_abc_1.ABCMeta):
         Limits: value at most 1,000,000 bytes; id at most 503 UTF-16 units.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, INVALID_JSON, TTL_RANGE,
         ARTIFACT_TOO_LARGE, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND, LEASE_LOST,
-        BLOB_COLLISION, QUOTA_EXCEEDED.
+        TASK_NOT_RUNNING, BLOB_COLLISION, QUOTA_EXCEEDED.
         """
 
     @_abc_1.abstractmethod

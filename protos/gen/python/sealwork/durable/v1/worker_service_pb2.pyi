@@ -43,7 +43,9 @@ class _WakeReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WakeReason
     WAKE_REASON_RECONCILED: _WakeReason.ValueType  # 4
     """Its last open outcome was settled."""
     WAKE_REASON_EVENT: _WakeReason.ValueType  # 5
-    """Something else was written to its journal by another than its holder."""
+    """Something else was written to its journal by another than its holder. Nothing is so
+    far, so it is not sent.
+    """
 
 class WakeReason(_WakeReason, metaclass=_WakeReasonEnumTypeWrapper):
     """WakeReason says what happened."""
@@ -59,7 +61,9 @@ WAKE_REASON_TIMER: WakeReason.ValueType  # 3
 WAKE_REASON_RECONCILED: WakeReason.ValueType  # 4
 """Its last open outcome was settled."""
 WAKE_REASON_EVENT: WakeReason.ValueType  # 5
-"""Something else was written to its journal by another than its holder."""
+"""Something else was written to its journal by another than its holder. Nothing is so
+far, so it is not sent.
+"""
 Global___WakeReason: _TypeAlias = WakeReason  # noqa: Y015
 
 class _ClaimReason:

@@ -124,7 +124,8 @@ class WorkerServiceServicer:
         nothing but time.
         Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, PRINCIPAL_REVOKED, ROLE_NOT_ALLOWED,
         UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, WORKER_ID_CONFLICT,
-        TOO_MANY_SESSIONS, SLOW_CONSUMER, SESSION_SILENT, SERVER_DRAINING, HELLO_TIMEOUT.
+        TOO_MANY_SESSIONS, SLOW_CONSUMER, SESSION_SILENT, SERVER_DRAINING, HELLO_TIMEOUT,
+        FIELD_INVALID, STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,7 +137,7 @@ class WorkerServiceServicer:
         claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
         Limits: 1 to 64 drivers, wait at most 10 s.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
-        POLICY_UNAVAILABLE.
+        ADMISSION_REFUSED for a repeat, POLICY_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,7 +157,9 @@ class WorkerServiceServicer:
 
     def ClaimForRecovery(self, request, context):
         """Claims a task with an open outcome, to reconcile it. Uses no attempt, leaves the state
-        as it is, works when the attempts are used up, and never lets the handler run.
+        as it is, works when the attempts are used up, and never lets the handler run. Under
+        such a lease its holder renews, reconciles, appends events, releases, and acknowledges
+        a cancellation; everything else is TASK_NOT_RUNNING: release the task, then claim it.
         Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
         LEASE_LOST.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,

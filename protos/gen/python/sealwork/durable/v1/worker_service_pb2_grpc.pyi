@@ -55,7 +55,8 @@ class WorkerServiceStub:
     nothing but time.
     Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, PRINCIPAL_REVOKED, ROLE_NOT_ALLOWED,
     UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, WORKER_ID_CONFLICT,
-    TOO_MANY_SESSIONS, SLOW_CONSUMER, SESSION_SILENT, SERVER_DRAINING, HELLO_TIMEOUT.
+    TOO_MANY_SESSIONS, SLOW_CONSUMER, SESSION_SILENT, SERVER_DRAINING, HELLO_TIMEOUT,
+    FIELD_INVALID, STORE_UNAVAILABLE.
     """
     ClaimNext: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimNextRequest, _worker_service_pb2.ClaimNextResponse]
     """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
@@ -63,7 +64,7 @@ class WorkerServiceStub:
     claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
     Limits: 1 to 64 drivers, wait at most 10 s.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
-    POLICY_UNAVAILABLE.
+    ADMISSION_REFUSED for a repeat, POLICY_UNAVAILABLE.
     """
     ClaimTask: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimTaskRequest, _worker_service_pb2.ClaimTaskResponse]
     """Claims one task by its id. That it cannot be claimed is an answer, not an error.
@@ -75,7 +76,9 @@ class WorkerServiceStub:
     """
     ClaimForRecovery: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimForRecoveryRequest, _worker_service_pb2.ClaimForRecoveryResponse]
     """Claims a task with an open outcome, to reconcile it. Uses no attempt, leaves the state
-    as it is, works when the attempts are used up, and never lets the handler run.
+    as it is, works when the attempts are used up, and never lets the handler run. Under
+    such a lease its holder renews, reconciles, appends events, releases, and acknowledges
+    a cancellation; everything else is TASK_NOT_RUNNING: release the task, then claim it.
     Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
     LEASE_LOST.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
@@ -158,7 +161,8 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     nothing but time.
     Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, PRINCIPAL_REVOKED, ROLE_NOT_ALLOWED,
     UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, WORKER_ID_CONFLICT,
-    TOO_MANY_SESSIONS, SLOW_CONSUMER, SESSION_SILENT, SERVER_DRAINING, HELLO_TIMEOUT.
+    TOO_MANY_SESSIONS, SLOW_CONSUMER, SESSION_SILENT, SERVER_DRAINING, HELLO_TIMEOUT,
+    FIELD_INVALID, STORE_UNAVAILABLE.
     """
     ClaimNext: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimNextRequest, _worker_service_pb2.ClaimNextResponse]  # type: ignore[assignment]
     """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
@@ -166,7 +170,7 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
     Limits: 1 to 64 drivers, wait at most 10 s.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
-    POLICY_UNAVAILABLE.
+    ADMISSION_REFUSED for a repeat, POLICY_UNAVAILABLE.
     """
     ClaimTask: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimTaskRequest, _worker_service_pb2.ClaimTaskResponse]  # type: ignore[assignment]
     """Claims one task by its id. That it cannot be claimed is an answer, not an error.
@@ -178,7 +182,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     """
     ClaimForRecovery: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimForRecoveryRequest, _worker_service_pb2.ClaimForRecoveryResponse]  # type: ignore[assignment]
     """Claims a task with an open outcome, to reconcile it. Uses no attempt, leaves the state
-    as it is, works when the attempts are used up, and never lets the handler run.
+    as it is, works when the attempts are used up, and never lets the handler run. Under
+    such a lease its holder renews, reconciles, appends events, releases, and acknowledges
+    a cancellation; everything else is TASK_NOT_RUNNING: release the task, then claim it.
     Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
     LEASE_LOST.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,
@@ -264,7 +270,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         nothing but time.
         Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, PRINCIPAL_REVOKED, ROLE_NOT_ALLOWED,
         UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, WORKER_ID_CONFLICT,
-        TOO_MANY_SESSIONS, SLOW_CONSUMER, SESSION_SILENT, SERVER_DRAINING, HELLO_TIMEOUT.
+        TOO_MANY_SESSIONS, SLOW_CONSUMER, SESSION_SILENT, SERVER_DRAINING, HELLO_TIMEOUT,
+        FIELD_INVALID, STORE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -278,7 +285,7 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
         Limits: 1 to 64 drivers, wait at most 10 s.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
-        POLICY_UNAVAILABLE.
+        ADMISSION_REFUSED for a repeat, POLICY_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -302,7 +309,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.ClaimForRecoveryResponse, _abc.Awaitable[_worker_service_pb2.ClaimForRecoveryResponse]]:
         """Claims a task with an open outcome, to reconcile it. Uses no attempt, leaves the state
-        as it is, works when the attempts are used up, and never lets the handler run.
+        as it is, works when the attempts are used up, and never lets the handler run. Under
+        such a lease its holder renews, reconciles, appends events, releases, and acknowledges
+        a cancellation; everything else is TASK_NOT_RUNNING: release the task, then claim it.
         Idempotent by claim_id while the lease is held; afterwards the claim_id is spent, and
         LEASE_LOST.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, LEASE_LOST,

@@ -110,7 +110,7 @@ class DaemonPlaneServiceServicer:
         acknowledged is taken back when the stream ends.
         Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, DEVICE_REVOKED, DAEMON_BELOW_FLOOR,
         UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, DEVICE_ID_CONFLICT, SLOW_CONSUMER,
-        SERVER_DRAINING, HELLO_TIMEOUT.
+        SERVER_DRAINING, HELLO_TIMEOUT, FIELD_INVALID, STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

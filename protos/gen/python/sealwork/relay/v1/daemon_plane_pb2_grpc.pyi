@@ -53,7 +53,7 @@ class DaemonPlaneServiceStub:
     acknowledged is taken back when the stream ends.
     Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, DEVICE_REVOKED, DAEMON_BELOW_FLOOR,
     UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, DEVICE_ID_CONFLICT, SLOW_CONSUMER,
-    SERVER_DRAINING, HELLO_TIMEOUT.
+    SERVER_DRAINING, HELLO_TIMEOUT, FIELD_INVALID, STORE_UNAVAILABLE.
     """
     StartPairing: _grpc.UnaryUnaryMultiCallable[_pairing_pb2.StartPairingRequest, _pairing_pb2.StartPairingResponse]
     """Starts pairing a new device, which proves in the request that it holds its key. Not
@@ -137,7 +137,7 @@ class DaemonPlaneServiceAsyncStub(DaemonPlaneServiceStub):
     acknowledged is taken back when the stream ends.
     Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, DEVICE_REVOKED, DAEMON_BELOW_FLOOR,
     UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, DEVICE_ID_CONFLICT, SLOW_CONSUMER,
-    SERVER_DRAINING, HELLO_TIMEOUT.
+    SERVER_DRAINING, HELLO_TIMEOUT, FIELD_INVALID, STORE_UNAVAILABLE.
     """
     StartPairing: _aio.UnaryUnaryMultiCallable[_pairing_pb2.StartPairingRequest, _pairing_pb2.StartPairingResponse]  # type: ignore[assignment]
     """Starts pairing a new device, which proves in the request that it holds its key. Not
@@ -224,7 +224,7 @@ class DaemonPlaneServiceServicer(metaclass=_abc_1.ABCMeta):
         acknowledged is taken back when the stream ends.
         Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, DEVICE_REVOKED, DAEMON_BELOW_FLOOR,
         UNSUPPORTED_PROTOCOL_VERSION, SESSION_SUPERSEDED, DEVICE_ID_CONFLICT, SLOW_CONSUMER,
-        SERVER_DRAINING, HELLO_TIMEOUT.
+        SERVER_DRAINING, HELLO_TIMEOUT, FIELD_INVALID, STORE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod

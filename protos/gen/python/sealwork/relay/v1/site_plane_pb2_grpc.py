@@ -101,7 +101,8 @@ class SitePlaneServiceServicer:
         goes to one of them: the one that published the job by EnqueueJob, a repeat included,
         while it is open, else the one with the most credit.
         Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, UNSUPPORTED_PROTOCOL_VERSION,
-        TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT.
+        TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT, FIELD_INVALID,
+        STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,7 +49,8 @@ class SitePlaneServiceStub:
     goes to one of them: the one that published the job by EnqueueJob, a repeat included,
     while it is open, else the one with the most credit.
     Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, UNSUPPORTED_PROTOCOL_VERSION,
-    TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT.
+    TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT, FIELD_INVALID,
+    STORE_UNAVAILABLE.
     """
     EnqueueJob: _grpc.UnaryUnaryMultiCallable[_site_plane_pb2.EnqueueJobRequest, _site_plane_pb2.EnqueueJobResponse]
     """Publishes a stub. Idempotent by job id: a known id is returned unchanged, whatever
@@ -116,7 +117,8 @@ class SitePlaneServiceAsyncStub(SitePlaneServiceStub):
     goes to one of them: the one that published the job by EnqueueJob, a repeat included,
     while it is open, else the one with the most credit.
     Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, UNSUPPORTED_PROTOCOL_VERSION,
-    TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT.
+    TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT, FIELD_INVALID,
+    STORE_UNAVAILABLE.
     """
     EnqueueJob: _aio.UnaryUnaryMultiCallable[_site_plane_pb2.EnqueueJobRequest, _site_plane_pb2.EnqueueJobResponse]  # type: ignore[assignment]
     """Publishes a stub. Idempotent by job id: a known id is returned unchanged, whatever
@@ -186,7 +188,8 @@ class SitePlaneServiceServicer(metaclass=_abc_1.ABCMeta):
         goes to one of them: the one that published the job by EnqueueJob, a repeat included,
         while it is open, else the one with the most credit.
         Errors: PROTOCOL_VIOLATION, BAD_SIGNATURE, UNSUPPORTED_PROTOCOL_VERSION,
-        TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT.
+        TOO_MANY_SESSIONS, SLOW_CONSUMER, SERVER_DRAINING, HELLO_TIMEOUT, FIELD_INVALID,
+        STORE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
