@@ -53,7 +53,7 @@ async def test_a_short_cut_costs_neither_stream_nor_lease(relay: RelayUnderTest)
     async with behind(relay) as (proxy, dial):
         stream, lease = await holding(relay, await dial())
         proxy.pause()
-        await relay.clock.advance_async(30_000)
+        await relay.elapse(30_000)
         proxy.resume()
         await stream.settle()
         await stream.send(renew=daemon_plane_pb2.Renew(renewal_id=1, leases=[lease]))
@@ -68,7 +68,7 @@ async def test_a_cut_longer_than_the_liveness_time_costs_the_stream_alone(relay:
     async with behind(relay) as (proxy, dial):
         _, lease = await holding(relay, await dial())
         proxy.cut()
-        await relay.clock.advance_async(45_000)
+        await relay.elapse(45_000)
         await relay.ended("daemon", "silent")
         assert await relay.state("job-1") == "running"
         await proxy.restore()
@@ -115,7 +115,7 @@ async def test_a_cancel_during_a_cut_is_told_afterwards(relay: RelayUnderTest) -
         _, lease = await holding(relay, await dial())
         proxy.cut()
         await relay.cancel("job-1")
-        await relay.clock.advance_async(45_000)
+        await relay.elapse(45_000)
         await relay.ended("daemon", "silent")
         await proxy.restore()
         stream = await relay.daemon(channel=await dial()).connect(limit=0, inventory={"leases": [lease]})
@@ -131,7 +131,7 @@ async def test_a_grant_that_is_lost_on_the_way_comes_back(relay: RelayUnderTest)
         await relay.enqueue("job-1")
         await relay.becomes("job-1", "awaiting-payload")
         await relay.seal(await relay.lease_of("job-1"))
-        await relay.clock.advance_async(10_000)
+        await relay.elapse(10_000)
         await relay.becomes("job-1", "queued")
         other = await relay.daemon("runner-2").connect(limit=1)
         assert (await other.next("granted")).stub.id == "job-1"
@@ -146,7 +146,7 @@ async def test_a_half_open_connection_that_hears_nothing(relay: RelayUnderTest, 
         stream = await party.connect()
         await stream.settle()
         proxy.half_open("up")
-        await relay.clock.advance_async(45_000)
+        await relay.elapse(45_000)
         refusal = await stream.end()
         assert refusal is not None
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SESSION_SILENT")
@@ -165,7 +165,7 @@ async def test_a_half_open_connection_that_says_nothing(relay: RelayUnderTest, p
         received = proxy.up.delivered_bytes
         await stream.send_items()
         await eventually(lambda: proxy.up.delivered_bytes > received)
-        await relay.clock.advance_async(44_000)
+        await relay.elapse(44_000)
         assert relay.ends(plane) == {}
         await proxy.restore()
         await relay.ended(plane, "lost")
@@ -178,7 +178,7 @@ async def test_notices_that_were_lost_on_the_way_are_sent_to_the_next_stream(rel
         proxy.cut()
         await relay.enqueue("job-1")
         await relay.cancel("job-1")
-        await relay.clock.advance_async(45_000)
+        await relay.elapse(45_000)
         await relay.ended("site", "silent")
         await proxy.restore()
         stream = await relay.site(channel=await dial()).connect()
