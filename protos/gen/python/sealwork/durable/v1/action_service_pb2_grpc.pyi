@@ -55,7 +55,8 @@ class ActionServiceStub:
     """Writes the intent down; an approval is used up with it. Only `dispatch` in the answer
     permits calling the connector, and once. Idempotent by fence and dispatch_id: a repeat
     is answered as the first was. An action that another dispatch began is
-    RECOVERY_REQUIRED, and one that ended without having happened is ACTION_SETTLED.
+    RECOVERY_REQUIRED; one that was rejected is answered as rejected again, and one that
+    was canceled is ACTION_SETTLED.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
     LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, CONNECTOR_VERSION, ACTION_SETTLED,
     RECOVERY_REQUIRED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
@@ -122,7 +123,8 @@ class ActionServiceAsyncStub(ActionServiceStub):
     """Writes the intent down; an approval is used up with it. Only `dispatch` in the answer
     permits calling the connector, and once. Idempotent by fence and dispatch_id: a repeat
     is answered as the first was. An action that another dispatch began is
-    RECOVERY_REQUIRED, and one that ended without having happened is ACTION_SETTLED.
+    RECOVERY_REQUIRED; one that was rejected is answered as rejected again, and one that
+    was canceled is ACTION_SETTLED.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
     LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, CONNECTOR_VERSION, ACTION_SETTLED,
     RECOVERY_REQUIRED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
@@ -198,7 +200,8 @@ class ActionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Writes the intent down; an approval is used up with it. Only `dispatch` in the answer
         permits calling the connector, and once. Idempotent by fence and dispatch_id: a repeat
         is answered as the first was. An action that another dispatch began is
-        RECOVERY_REQUIRED, and one that ended without having happened is ACTION_SETTLED.
+        RECOVERY_REQUIRED; one that was rejected is answered as rejected again, and one that
+        was canceled is ACTION_SETTLED.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TASK_NOT_FOUND, ACTION_NOT_FOUND,
         LEASE_LOST, TASK_NOT_RUNNING, CANCEL_REQUESTED, CONNECTOR_VERSION, ACTION_SETTLED,
         RECOVERY_REQUIRED, ADMISSION_REFUSED, POLICY_UNAVAILABLE.
