@@ -463,9 +463,9 @@ class TestTheEnd:
         stream = open_()
         await stream.connect()
         for _ in range(2):
-            await service.pass_time(15_000)
+            await service.elapse(15_000)
             await stream.next("heartbeat")
-        await service.pass_time(15_000)
+        await service.elapse(15_000)
 
         assert (await stream.refusal()).reason == "SESSION_SILENT"
 
