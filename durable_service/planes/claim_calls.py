@@ -120,6 +120,12 @@ class ClaimCalls:
         if known is not None:
             decision = await self._claim(caller, known, ask)
             claimed = await self._claimed(caller, decision)
+            if claimed is None:
+                raise DomainError(
+                    Reason.LEASE_LOST,
+                    "the lease of this claim id is over: claim with a new one",
+                    {"current_fence": str(decision.record.fence)},
+                )
             return worker_service_pb2.ClaimNextResponse(claimed=claimed)
         seconds = milliseconds_of_duration(request.wait) / 1000
         won = await self._wait_for_one(caller, ask, drivers, seconds)

@@ -331,7 +331,10 @@ class TaskStore(Protocol):
         """Tasks on which this worker has a live lease."""
 
     async def granted(self, tenant_id: str, worker_id: str, claim_id: str) -> TaskKey | None:
-        """The task on which this worker has a live lease by this claim."""
+        """The task that this worker was granted by this claim, whether or not the lease is over.
+
+        A claim to recover is known while its lease lasts, any other until the task is purged.
+        """
 
     async def changes(self, tenant_id: str, after: int, limit: int) -> ChangePage:
         """Tasks that were changed after a position, renewals aside. A purged task is in no page.

@@ -57,6 +57,7 @@ class MemoryTaskStore:
         self._due = Timetable()
         # By tenant and holder, whether or not the lease is over.
         self._held: dict[tuple[str, str], dict[TaskKey, None]] = {}
+        self._claims: dict[tuple[str, str, str], TaskKey] = {}
         self._tombstones: dict[TaskKey, Tombstone] = {}
         self._nonces: OrderedDict[tuple[str, str], int] = OrderedDict()
         # In the order of the latest change, which is the last in.
@@ -154,6 +155,9 @@ class MemoryTaskStore:
         return [record for record in records if record.live_lease(now_ms) is not None]
 
     async def granted(self, tenant_id: str, worker_id: str, claim_id: str) -> TaskKey | None:
+        known = self._claims.get((tenant_id, worker_id, claim_id))
+        if known is not None:
+            return known
         held = await self.held(tenant_id, worker_id)
         by_claim = (record.key for record in held if record.lease and record.lease.claim_id == claim_id)
         return next(by_claim, None)
@@ -245,6 +249,8 @@ class MemoryTaskStore:
     def _index(self, before: TaskRecord | None, record: TaskRecord) -> None:
         self._waiting.put(record.key, record.definition.driver, availability(record))
         self._due.put(record.key, due_at_ms(record))
+        for attempt in record.attempts[0 if before is None else len(before.attempts) :]:
+            self._claims[record.key.tenant_id, attempt.worker_id, attempt.id] = record.key
         old, new = None if before is None else before.lease, record.lease
         if old is not None and (new is None or new.worker_id != old.worker_id):
             place = record.key.tenant_id, old.worker_id
@@ -276,6 +282,10 @@ class MemoryTaskStore:
         del self._records[key], self._journals[key], self._positions[key]
         self._waiting.put(key, record.definition.driver, None)
         self._due.put(key, None)
+        for attempt in record.attempts:
+            place = key.tenant_id, attempt.worker_id, attempt.id
+            if self._claims.get(place) == key:
+                del self._claims[place]
         self._listeners.tell([TaskChange(record, None)])
         return Purged(key, tuple(item.blob_key for item in record.artifacts.values()))
 

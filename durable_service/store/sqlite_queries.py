@@ -141,6 +141,12 @@ def held(connection: sqlite3.Connection, tenant_id: str, worker_id: str, now_ms:
 def granted(
     connection: sqlite3.Connection, tenant_id: str, worker_id: str, claim_id: str, now_ms: int
 ) -> TaskKey | None:
+    known = connection.execute(
+        "SELECT task_id FROM claims WHERE tenant_id = ? AND worker_id = ? AND claim_id = ?",
+        (tenant_id, worker_id, claim_id),
+    ).fetchone()
+    if known is not None:
+        return TaskKey(tenant_id, known[0])
     # Leases alone: this is asked with every claim, of workers that may hold many tasks.
     rows = connection.execute(
         "SELECT task_id, lease FROM tasks"

@@ -101,8 +101,19 @@ CREATE TABLE nonces (
 CREATE INDEX nonces_by_expiry ON nonces (expires_at_ms);
 """
 
+# Claims are repeated by their id alone, also when their lease is over and the process is another.
+_CLAIMS: Final = """
+CREATE TABLE claims (
+    tenant_id TEXT NOT NULL,
+    worker_id TEXT NOT NULL,
+    claim_id TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    PRIMARY KEY (tenant_id, worker_id, claim_id)
+) WITHOUT ROWID;
+"""
+
 # In order; a script is never changed once it was released, another is appended.
-MIGRATIONS: Final = (_FIRST,)
+MIGRATIONS: Final = (_FIRST, _CLAIMS)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

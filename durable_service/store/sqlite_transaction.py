@@ -152,6 +152,7 @@ class Transaction:
         if record.state is not old.state:
             self._counts[record.key.tenant_id, old.state] -= 1
             self._counts[record.key.tenant_id, record.state] += 1
+        self._index_claims(old, record)
         self._index_approvals(before.id, old, record)
         self._index_unknown_actions(before.id, old, record)
         self._index_artifacts(before.id, old, record)
@@ -162,6 +163,14 @@ class Transaction:
         for table in _TABLES_OF_TASKS:
             self._write(f"DELETE FROM {table} WHERE id = ?", stored.id)  # noqa: S608 - the names stand above
         key = stored.record.key
+        for attempt in stored.record.attempts:
+            self._write(
+                "DELETE FROM claims WHERE tenant_id = ? AND worker_id = ? AND claim_id = ? AND task_id = ?",
+                key.tenant_id,
+                attempt.worker_id,
+                attempt.id,
+                key.task_id,
+            )
         self._counts[key.tenant_id, stored.record.state] -= 1
         self._write(
             "INSERT INTO tombstones VALUES (?, ?, ?, ?)",
@@ -223,6 +232,16 @@ class Transaction:
             self._write("DELETE FROM events WHERE id = ? AND sequence <= ?", stored.id, oldest)
         self.staged[stored.record.key] = stored
         self.changes.append(TaskChange(before, stored.record, kept))
+
+    def _index_claims(self, before: TaskRecord, after: TaskRecord) -> None:
+        for attempt in after.attempts[len(before.attempts) :]:
+            self._write(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)",
+                after.key.tenant_id,
+                attempt.worker_id,
+                attempt.id,
+                after.key.task_id,
+            )
 
     def _index_approvals(self, task: int, before: TaskRecord, after: TaskRecord) -> None:
         if after.approvals is before.approvals and after.state is before.state:

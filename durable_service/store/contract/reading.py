@@ -283,7 +283,7 @@ class OverviewCases:
         store = store_harness.store
         await scene.create("a", "b", "c")
         await scene.claim("a", "worker-1")
-        holder = await scene.claim("b", "worker-1")
+        await scene.claim("b", "worker-1")
         await scene.claim("c", "worker-1", lease_ms=50)
         assert await store.granted(TENANT, "worker-1", "worker-1-claim-1") == key("a")
         assert await store.granted(TENANT, "worker-1", "worker-1-claim-2") == key("b")
@@ -291,10 +291,23 @@ class OverviewCases:
         assert await store.granted(TENANT, "worker-1", "worker-1-claim-4") is None
         assert await store.granted(TENANT, "worker-2", "worker-1-claim-1") is None
         assert await store.granted("elsewhere", "worker-1", "worker-1-claim-1") is None
-        await scene.release("b", holder)
+
+    async def test_a_claim_is_known_when_its_lease_is_over(self, store_harness: StoreHarness) -> None:
+        scene = Scene(store_harness.store)
+        store = store_harness.store
+        await scene.create("a", "b")
+        await scene.release("a", await scene.claim("a", "worker-1"))
+        await scene.claim("b", "worker-1", lease_ms=50)
         await store_harness.advance(50)
-        assert await store.granted(TENANT, "worker-1", "worker-1-claim-2") is None
-        assert await store.granted(TENANT, "worker-1", "worker-1-claim-3") is None
+        holder = await scene.claim("a", "worker-2")
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-1") == key("a")
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-2") == key("b")
+        await scene.complete("a", holder)
+        (purged,) = await store.purge([key("a")], await store.now_ms() + 1)
+        assert purged.key == key("a")
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-1") is None
+        assert await store.granted(TENANT, "worker-2", "worker-2-claim-3") is None
+        assert await store.granted(TENANT, "worker-1", "worker-1-claim-2") == key("b")
 
     async def test_unknown_effects_wait_in_order(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
