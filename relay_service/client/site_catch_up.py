@@ -33,14 +33,24 @@ class CatchUp:
         self._settlement = settlement
         self._clock = clock
         self._running = False
+        self._wanted = False
 
     def start(self) -> None:
-        """Catch up in the background, unless that is under way."""
+        """Catch up in the background; once more if that is under way, and may be past what was missed."""
+        self._wanted = True
         if not self._running:
             self._running = True
             self._calls.spawn(self._run())
 
     async def _run(self) -> None:
+        try:
+            while self._wanted:
+                self._wanted = False
+                await self._once()
+        finally:
+            self._running = False
+
+    async def _once(self) -> None:
         try:
             jobs = _open_ones(self._jobs)
             # The inbox first: a job whose end is told there must not be published once more.
@@ -51,8 +61,6 @@ class CatchUp:
                 await self._publish(_open_ones(jobs[start : start + _JOBS_PER_CALL]))
         except RelayError as error:
             logger.warning("could not catch up with the relay: %s", error)
-        finally:
-            self._running = False
 
     async def _publish(self, jobs: Sequence[SiteJob]) -> None:
         """A relay that kept its jobs in memory has lost them; one that has them answers that it does."""

@@ -87,3 +87,14 @@ async def test_a_job_that_ends_while_others_are_published_again_is_not() -> None
         await confirm(relay, first)
         second = await relay.call()
         assert [stub.id for stub in second.enqueue_jobs.stubs] == ["j-2"]
+
+
+async def test_what_is_missed_while_catching_up_is_caught_up_with_too() -> None:
+    async with played_relay() as relay:
+        await relay.publish(HELLO, job_id="j-1")
+        first = await published_again(relay)
+        await relay.stream.send(RESYNC)
+        await confirm(relay, first)
+        second = await relay.call()
+        assert [stub.id for stub in second.enqueue_jobs.stubs] == ["j-1"]
+        assert len(relay.server.seen("ListNotices")) == 2
