@@ -1,6 +1,7 @@
 """Real time for tasks: what is over is written down when it is due, not when somebody asks."""
 
 import asyncio
+import sys
 from typing import Final
 
 import structlog
@@ -18,6 +19,7 @@ _AT_ONCE: Final = 100
 _LONGEST_WAIT_MS: Final = 5_000
 _SHORTEST_WAIT_MS: Final = 1
 _AFTER_FAILURE_MS: Final = 1_000
+_NEVER_MS: Final = sys.maxsize
 
 
 class Sweeper:
@@ -40,6 +42,8 @@ class Sweeper:
         """Sweeps until cancelled."""
         while True:
             self._sooner.clear()
+            # What changes during the turn may have been missed by its look at what is next: it is sooner.
+            self._next_ms = _NEVER_MS
             wait_ms = await self._turn()
             try:
                 await within(self._clock, wait_ms / 1000, self._sooner.wait())
@@ -49,9 +53,10 @@ class Sweeper:
     async def _turn(self) -> int:
         """Writes down what is over; how long nothing will be, in milliseconds."""
         try:
-            await self._sweep()
-            now_ms = await self._store.now_ms()
-            due_ms = await self._store.next_due_ms()
+            now_ms, due_ms = await self._sweep_and_look()
+            if due_ms is not None and due_ms <= now_ms:
+                # It has become due meanwhile.
+                now_ms, due_ms = await self._sweep_and_look()
         except Exception as error:  # noqa: BLE001 - the next turn tries again, and every command counts time as well
             self._next_ms = 0
             if not self._failing:
@@ -64,6 +69,13 @@ class Sweeper:
         longest_ms = now_ms + _LONGEST_WAIT_MS
         self._next_ms = longest_ms if due_ms is None else min(due_ms, longest_ms)
         return max(_SHORTEST_WAIT_MS, self._next_ms - now_ms)
+
+    async def _sweep_and_look(self) -> tuple[int, int | None]:
+        """Writes down what is over; the time now, and when something is due next."""
+        await self._sweep()
+        due_ms = await self._store.next_due_ms()
+        # The time last: a wait that is reckoned from before a slow read would be too long.
+        return await self._store.now_ms(), due_ms
 
     async def _sweep(self) -> None:
         while keys := await self._store.due(_AT_ONCE):
