@@ -32,9 +32,9 @@ from tests.relay_service.planes.scene import (
 from tests.relay_service.raw_client import RawParty
 from tests.relay_service.relay_fixture import RelayUnderTest, keys_of
 from tests.relay_service.replicas.conftest import relay as two_relays
-from tests.relay_service.replicas.conftest import valkey
+from tests.relay_service.replicas.conftest import serve, valkey
 
-__all__ = ["two_relays", "valkey"]
+__all__ = ["serve", "two_relays", "valkey"]
 
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 # A good request of every signed unary method, by its caller in `scene`.

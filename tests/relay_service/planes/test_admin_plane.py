@@ -72,7 +72,9 @@ async def test_sites_that_waste_windows(relay: RelayUnderTest) -> None:
     ]
     assert [each.window.ToMilliseconds() for each in listed] == [300_000, 300_000]
     assert listed[0].report_time.ToMilliseconds() == relay.clock.now_ms()
-    assert relay.server.metrics.value("relay_unsealed_churn_total") == 2
+    # Whichever relay notices counts.
+    counts = [server.metrics.value("relay_unsealed_churn_total") or 0 for server in relay.servers]
+    assert sum(counts) == 2
     first = await relay.operator().call("ListChurnReports", admin_pb2.ListChurnReportsRequest(page_size=1))
     assert (list(first.reports), first.next_page_token) == (listed[:1], "1")
 
