@@ -1,12 +1,11 @@
 """The durable service's settings. Nothing else reads the environment."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from durable_service.core.limits import (
     ARTIFACT_BYTES,
@@ -16,13 +15,11 @@ from durable_service.core.limits import (
     MINIMUM_LEASE_MS,
 )
 from durable_service.store_forms import FORMS, MEMORY, is_known
-from service_common.listeners import Listener, check_listener, is_loopback
-from service_common.settings import SettingsForm
-
-_INSTANCE: Final = re.compile(r"[!-~]{0,128}")
+from service_common.listeners import Listener, check_listener
+from service_common.settings import ServerSettings, SettingsForm
 
 
-class DurableSettings(BaseSettings):
+class DurableSettings(ServerSettings):
     """How the service is served. Each field is also the variable of its name in capitals after `DURABLE_`."""
 
     model_config = SettingsConfigDict(
@@ -89,44 +86,11 @@ class DurableSettings(BaseSettings):
         1_000, description="Streams to have room for; too low a limit of open files is warned of."
     )
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the name and place are the library's
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take what the caller gives before what the environment says."""
-        return init_settings, env_settings
-
-    @field_validator("log_level", "log_format", mode="before")
-    @classmethod
-    def _lower(cls, value: object) -> object:
-        return value.lower() if isinstance(value, str) else value
-
     @field_validator("store")
     @classmethod
     def _known_store(cls, value: str) -> str:
         if not is_known(value):
             raise ValueError(f"{value!r} is not supported; supported: {', '.join(FORMS)}")
-        return value
-
-    @field_validator("server_instance")
-    @classmethod
-    def _instance(cls, value: str) -> str:
-        if not _INSTANCE.fullmatch(value):
-            raise ValueError("must be at most 128 printable ASCII characters without spaces")
-        return value
-
-    @field_validator("metrics_listen")
-    @classmethod
-    def _tcp_address(cls, value: str) -> str:
-        if value.startswith("unix"):
-            raise ValueError("metrics are served over TCP alone: write HOST:PORT")
-        if value:
-            is_loopback(value)
         return value
 
     @model_validator(mode="after")

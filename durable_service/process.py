@@ -85,7 +85,7 @@ async def _serve(settings: DurableSettings) -> None:
 
 
 async def _serve_until_drained(settings: DurableSettings, server: DurableServer, metrics: Metrics) -> None:
-    endpoint = _expose(settings.metrics_listen, metrics)
+    endpoint = metrics.expose_at(settings.metrics_listen)
     try:
         await server.start()
         server.drain.install_signal_handlers()
@@ -109,7 +109,7 @@ def _options(settings: DurableSettings) -> ServerOptions:
 
     return ServerOptions(
         listeners=[listener(settings.listen)],
-        times=_times(settings),
+        times=SessionTimes.of_settings(settings),
         instance=settings.server_instance or f"durable-{uuid4().hex[:8]}",
         store_kind=kind_of(settings.store),
         artifact_bytes=settings.artifact_bytes,
@@ -118,33 +118,6 @@ def _options(settings: DurableSettings) -> ServerOptions:
         admin_listener=listener(settings.admin_listen) if settings.admin_listen else None,
         measured=bool(settings.metrics_listen),
     )
-
-
-def _times(settings: DurableSettings) -> SessionTimes:
-    """Spans that follow from the settings: three renewals a lease, streams gone before the grace is."""
-    grace_ms = round(settings.drain_grace_seconds * 1000)
-    drain_ms = min(20_000, grace_ms // 2)
-    return SessionTimes(
-        heartbeat_ms=round(settings.heartbeat_seconds * 1000),
-        liveness_ms=round(settings.liveness_seconds * 1000),
-        lease_ms=settings.lease_ms,
-        renew_ms=settings.lease_ms // 3,
-        stream_age_ms=round(settings.stream_age_seconds * 1000),
-        drain_ms=drain_ms,
-        reconnect_spread_ms=drain_ms // 2,
-    )
-
-
-def _expose(address: str, metrics: Metrics) -> MetricsEndpoint | None:
-    if not address:
-        return None
-    host, _, port = address.rpartition(":")
-    try:
-        return metrics.expose(int(port), host.strip("[]"))
-    except OSError:
-        raise SettingsError(
-            f"cannot serve metrics on {address}: the port is taken, or the address is not of this machine"
-        ) from None
 
 
 def _announce(settings: DurableSettings, server: DurableServer, endpoint: MetricsEndpoint | None) -> None:

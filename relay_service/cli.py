@@ -1,10 +1,8 @@
 """The relay-service command."""
 
-import importlib
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
-
 import click
+
+from service_common.command_group import CommandGroup
 
 _PURPOSE = """Run a blind relay: it matches jobs to devices and carries sealed work that it cannot read.
 
@@ -51,32 +49,15 @@ _COMMANDS = {
 }
 
 
-class _Commands(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *super().list_commands(ctx)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return super().get_command(ctx, cmd_name)
-        module, _, name = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
-
-
 @click.group(
-    cls=_Commands, help=_PURPOSE, epilog=_STATUS, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=CommandGroup,
+    modules=_COMMANDS,
+    help=_PURPOSE,
+    epilog=_STATUS,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 def relay_service() -> None:
     pass
-
-
-@relay_service.command()
-def version() -> None:
-    """Print the version."""
-    try:
-        click.echo(f"sealwork {version_of('sealwork')}")
-    except PackageNotFoundError:
-        click.echo("sealwork, version unknown: it is not installed")
 
 
 def main() -> None:

@@ -6,22 +6,21 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from relay_service.core.limits import DEFAULT_LEASE_MS, MAXIMUM_LEASE_MS, MINIMUM_LEASE_MS
 from relay_service.store_forms import FORMS, MEMORY, is_known
 from service_common.errors import SettingsError
 from service_common.listeners import Listener, check_listener, is_loopback
-from service_common.settings import SettingsForm
+from service_common.settings import ServerSettings, SettingsForm
 
 PREFIX: Final = "RELAY_"
 
 _VERSION: Final = re.compile(r"v?\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
-_INSTANCE: Final = re.compile(r"[!-~]{0,128}")
 _WEB_PAGE: Final = re.compile(r"https?://[!-~]{1,2000}")
 
 
-class RelaySettings(BaseSettings):
+class RelaySettings(ServerSettings):
     """How a relay is served. Each field is also the variable of its name in capitals after `RELAY_`."""
 
     model_config = SettingsConfigDict(
@@ -103,23 +102,6 @@ class RelaySettings(BaseSettings):
         description="Devices to have room for; too low a limit of open files is warned of.",
     )
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the name and place are the library's
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take what the caller gives before what the environment says."""
-        return init_settings, env_settings
-
-    @field_validator("log_level", "log_format", mode="before")
-    @classmethod
-    def _lower(cls, value: object) -> object:
-        return value.lower() if isinstance(value, str) else value
-
     @field_validator("store")
     @classmethod
     def _known_store(cls, value: str) -> str:
@@ -139,22 +121,6 @@ class RelaySettings(BaseSettings):
     def _web_page(cls, value: str) -> str:
         if value and not _WEB_PAGE.fullmatch(value):
             raise ValueError("must begin with https:// or http:// and have no spaces")
-        return value
-
-    @field_validator("server_instance")
-    @classmethod
-    def _instance(cls, value: str) -> str:
-        if not _INSTANCE.fullmatch(value):
-            raise ValueError("must be at most 128 printable ASCII characters without spaces")
-        return value
-
-    @field_validator("metrics_listen")
-    @classmethod
-    def _tcp_address(cls, value: str) -> str:
-        if value.startswith("unix"):
-            raise ValueError("metrics are served over TCP alone: write HOST:PORT")
-        if value:
-            is_loopback(value)
         return value
 
     @field_validator("policy")

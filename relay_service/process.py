@@ -112,7 +112,7 @@ class Gap:
 
 
 async def _serve_until_drained(settings: RelaySettings, server: RelayServer, metrics: Metrics) -> None:
-    endpoint = _expose(settings.metrics_listen, metrics)
+    endpoint = metrics.expose_at(settings.metrics_listen)
     await server.start()
     try:
         server.drain.install_signal_handlers()
@@ -206,32 +206,9 @@ def _listeners(settings: RelaySettings, addresses: Sequence[str]) -> list[Listen
 
 
 def _times(settings: RelaySettings) -> SessionTimes:
-    """Spans that follow from the settings: three renewals a lease, streams gone before the grace is."""
-    grace_ms = round(settings.drain_grace_seconds * 1000)
-    drain_ms = min(20_000, grace_ms // 2)
-    return SessionTimes(
-        heartbeat_ms=round(settings.heartbeat_seconds * 1000),
-        liveness_ms=round(settings.liveness_seconds * 1000),
-        lease_ms=settings.lease_ms,
-        renew_ms=settings.lease_ms // 3,
-        stream_age_ms=round(settings.stream_age_seconds * 1000),
-        drain_ms=drain_ms,
-        reconnect_spread_ms=drain_ms // 2,
-        # In memory no call waits for another, unless it waits for the policy.
-        concurrent_calls=1 if settings.store == MEMORY and not settings.policy else _CONCURRENT_CALLS,
-    )
-
-
-def _expose(address: str, metrics: Metrics) -> MetricsEndpoint | None:
-    if not address:
-        return None
-    host, _, port = address.rpartition(":")
-    try:
-        return metrics.expose(int(port), host.strip("[]"))
-    except OSError:
-        raise SettingsError(
-            f"cannot serve metrics on {address}: the port is taken, or the address is not of this machine"
-        ) from None
+    # In memory no call waits for another, unless it waits for the policy.
+    calls = 1 if settings.store == MEMORY and not settings.policy else _CONCURRENT_CALLS
+    return replace(SessionTimes.of_settings(settings), concurrent_calls=calls)
 
 
 def _announce(settings: RelaySettings, server: RelayServer, endpoint: MetricsEndpoint | None) -> None:

@@ -15,6 +15,8 @@ from prometheus_client import (
     start_http_server,
 )
 
+from service_common.errors import SettingsError
+
 
 class Metrics:
     """The metrics of one server, in a registry of its own so that two in one process do not clash."""
@@ -57,6 +59,22 @@ class Metrics:
         """
         server, thread = start_http_server(port, addr=address, registry=self.registry)
         return MetricsEndpoint(server, thread)
+
+    def expose_at(self, address: str) -> "MetricsEndpoint | None":
+        """Serve the metrics at an address from the settings, `HOST:PORT`; nowhere when it is empty.
+
+        Raises:
+            SettingsError: Nothing can be served there.
+        """
+        if not address:
+            return None
+        host, _, port = address.rpartition(":")
+        try:
+            return self.expose(int(port), host.strip("[]"))
+        except OSError:
+            raise SettingsError(
+                f"cannot serve metrics on {address}: the port is taken, or the address is not of this machine"
+            ) from None
 
 
 class MetricsEndpoint:

@@ -8,14 +8,54 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic import SecretStr, ValidationError
-from pydantic_settings import BaseSettings
+from pydantic import SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service_common.errors import SettingsError
+from service_common.listeners import is_loopback
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
 _UNITS: Final = {"_ms": "milliseconds", "_seconds": "seconds"}
+_INSTANCE: Final = re.compile(r"[!-~]{0,128}")
+
+
+class ServerSettings(BaseSettings):
+    """What the settings of every server have in common: whose word counts first, and how values are spelt."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the name and place are the library's
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what the caller gives before what the environment says."""
+        return init_settings, env_settings
+
+    # The fields are those of the servers, each with words of its own.
+    @field_validator("log_level", "log_format", mode="before", check_fields=False)
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("server_instance", check_fields=False)
+    @classmethod
+    def _instance(cls, value: str) -> str:
+        if not _INSTANCE.fullmatch(value):
+            raise ValueError("must be at most 128 printable ASCII characters without spaces")
+        return value
+
+    @field_validator("metrics_listen", check_fields=False)
+    @classmethod
+    def _tcp_address(cls, value: str) -> str:
+        if value.startswith("unix"):
+            raise ValueError("metrics are served over TCP alone: write HOST:PORT")
+        if value:
+            is_loopback(value)
+        return value
 
 
 @dataclass(frozen=True)

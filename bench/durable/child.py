@@ -5,11 +5,11 @@ import os
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE, Process
-from contextlib import suppress
 from tempfile import TemporaryFile
 
 from bench.placement import on_server_core
 from bench.process_stats import ServerMeter
+from bench.processes import end_process
 from bench.variant import VariantFailedError, VariantUnavailableError
 
 _STOP_SECONDS = 10.0
@@ -62,13 +62,7 @@ class Child:
         """Ends the process."""
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), _STOP_SECONDS)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+            await end_process(process, process.wait(), _STOP_SECONDS)
         self._errors.close()
 
     def meter(self) -> ServerMeter:

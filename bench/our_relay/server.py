@@ -7,7 +7,6 @@ from asyncio import create_subprocess_exec
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -17,6 +16,7 @@ import orjson
 from bench.peer_relay.party import Party
 from bench.placement import on_server_core
 from bench.process_stats import ServerMeter
+from bench.processes import end_process
 from bench.variant import VariantUnavailableError
 from relay_service.config import PREFIX
 from relay_service.core.projection import Consent, ProjectedDevice, ProjectedSite, Projection
@@ -115,13 +115,7 @@ class OurServer:
     async def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), _STOP_SECONDS)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+            await end_process(process, process.wait(), _STOP_SECONDS)
         if self._log is not None:
             await self._log
         if self._folder is not None:

@@ -4,7 +4,6 @@ import asyncio
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +15,7 @@ from bench.peer_relay.installation import Installer
 from bench.peer_relay.party import Party
 from bench.placement import on_server_core
 from bench.process_stats import ServerMeter
+from bench.processes import end_process
 from bench.variant import VariantUnavailableError
 
 Leases = dict[str, dict[str, str]]
@@ -84,13 +84,7 @@ class PeerServer:
     async def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.communicate(), _STOP_SECONDS)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+            await end_process(process, process.communicate(), _STOP_SECONDS)
         if self._folder is not None:
             self._folder.cleanup()
 

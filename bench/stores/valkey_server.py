@@ -4,12 +4,12 @@ import asyncio
 import socket
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import DEVNULL, Process
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.placement import on_server_core
 from bench.process_stats import ServerMeter
+from bench.processes import end_process
 from bench.variant import VariantUnavailableError
 
 _START_SECONDS = 20.0
@@ -75,13 +75,7 @@ class ValkeyServer:
     async def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), _STOP_SECONDS)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+            await end_process(process, process.wait(), _STOP_SECONDS)
         if self._folder is not None:
             self._folder.cleanup()
 

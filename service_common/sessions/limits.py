@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -10,6 +11,21 @@ from sealwork.session.v1 import session_pb2
 
 # seq, ack_seq, and the tags and lengths around one item, at the most.
 _FRAME_OVERHEAD_BYTES = 64
+
+
+class SpanSettings(Protocol):
+    """What an operator sets of the spans of streams."""
+
+    @property
+    def lease_ms(self) -> int: ...
+    @property
+    def heartbeat_seconds(self) -> float: ...
+    @property
+    def liveness_seconds(self) -> float: ...
+    @property
+    def stream_age_seconds(self) -> float: ...
+    @property
+    def drain_grace_seconds(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +57,21 @@ class SessionTimes:
     concurrent_calls: int = 16
     frame_errors: int = 20
     frame_error_window_ms: int = 60_000
+
+    @classmethod
+    def of_settings(cls, settings: SpanSettings) -> Self:
+        """Spans that follow from the settings: three renewals a lease, streams gone before the grace is."""
+        grace_ms = round(settings.drain_grace_seconds * 1000)
+        drain_ms = min(20_000, grace_ms // 2)
+        return cls(
+            heartbeat_ms=round(settings.heartbeat_seconds * 1000),
+            liveness_ms=round(settings.liveness_seconds * 1000),
+            lease_ms=settings.lease_ms,
+            renew_ms=settings.lease_ms // 3,
+            stream_age_ms=round(settings.stream_age_seconds * 1000),
+            drain_ms=drain_ms,
+            reconnect_spread_ms=drain_ms // 2,
+        )
 
     @property
     def reply_bytes(self) -> int:
