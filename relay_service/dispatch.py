@@ -138,8 +138,16 @@ class Dispatch:
         self._missed = False
         self.reconsider()
         for session in self._daemons:
-            self._uninformed[session] = None
-            self.seek(session)
+            self.look_at(session)
+        self.look_at_sites()
+
+    def look_at(self, session: DaemonSession) -> None:
+        """News of this stream may have been missed: it is told again, and gets the work that waits."""
+        self._uninformed[session] = None
+        self.seek(session)
+
+    def look_at_sites(self) -> None:
+        """News of every site with a stream may have been missed."""
         for site_id in self._inbox.connected():
             self.deliver(site_id)
 

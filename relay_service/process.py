@@ -54,6 +54,8 @@ RELAY_LOG_KEYS = LOG_KEYS | {
 OPERATOR = "operator"
 # Descriptors beside those of connections: listeners, the log, the projection file, epoll.
 _OTHER_FILES = 1_000
+# Three steps of the store for each stream in that time, whatever happens.
+_ROUND_SECONDS = 120.0
 # Of one stream, where they wait for a store or a policy.
 _CONCURRENT_CALLS = 16
 
@@ -91,6 +93,8 @@ async def _serve(settings: RelaySettings) -> None:
             await keeper.begin()
             if file_projection is not None:
                 background.run(file_projection.watch())
+            if settings.store != MEMORY:
+                server.relay.go_round(_ROUND_SECONDS, exchange.missed)
             await _serve_until_drained(settings, server, metrics)
         finally:
             exchange.end()

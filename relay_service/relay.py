@@ -16,6 +16,7 @@ from relay_service.policy import Policy
 from relay_service.projection import ProjectionSource
 from relay_service.projection_effects import ProjectionEffects
 from relay_service.relay_metrics import RelayMetrics
+from relay_service.safety_rounds import SafetyRounds
 from relay_service.sessions.daemon_session import DaemonServices, DaemonSession
 from relay_service.sessions.site_session import SiteServices, SiteSession
 from relay_service.store.base import RoutingStore
@@ -89,6 +90,11 @@ class Relay:
     def projection(self) -> Projection:
         """The operator's decisions as they stand now."""
         return self._source.current
+
+    def go_round(self, seconds: float, at_each_round: Callable[[], None]) -> None:
+        """Begins to look at every stream once in that time; for relays that tell each other what happens."""
+        rounds = SafetyRounds(self.dispatch, self.daemons, self._clock, seconds)
+        self._background.run(rounds.run(at_each_round))
 
     def start(self) -> None:
         """Starts what runs without being called: timers and the watch on the projection."""
