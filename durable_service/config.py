@@ -41,11 +41,10 @@ class DurableSettings(ServerSettings):
         None, description="Roots of client certificates, PEM: then every caller needs a certificate."
     )
     store: str = Field(
-        MEMORY, description="Where tasks live: memory: (lost at a restart), or sqlite:///PATH."
+        MEMORY,
+        description="Where tasks live: memory: (lost at a restart), sqlite:///PATH, postgresql://… or mongodb://…",
     )
-    blobs: Path | None = Field(
-        None, description="Folder for artifacts; beside the file of the store if not set."
-    )
+    blobs: Path | None = Field(None, description="Folder for artifacts; where the tasks are if not set.")
     principals: Path | None = Field(None, description="Principals file: who may call, as whom, what for.")
     admission: Path | None = Field(
         None, description="Rules of admission, JSON: what tasks may be; everything is admitted if not set."

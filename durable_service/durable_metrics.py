@@ -33,7 +33,9 @@ class DurableMetrics:
         self._open = metrics.gauge("durable_streams_open", "Streams of workers open now")
 
     def note(self, change: TaskChange) -> None:
-        """A task has changed."""
+        """A task has changed; each process counts what it changed itself."""
+        if change.remote:
+            return
         for event in change.events:
             if event.event_id is None and event.type in _COUNTED:
                 self._entries.labels(event.type).inc()

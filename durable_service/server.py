@@ -201,6 +201,7 @@ class DurableServer:
             await server.start()
         if self._parts.admission.asks:
             await self._parts.open_tasks.begin()
+            self._background.run(self._parts.open_tasks.keep(self.clock))
         self._background.run(self._sweeper.run())
         self._background.run(self._collector.run())
         if self._options.measured:

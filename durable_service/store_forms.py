@@ -1,15 +1,29 @@
 """The forms of the `--store` setting."""
 
+import re
 from pathlib import Path
 from typing import Final
 
 MEMORY: Final = "memory:"
 SQLITE: Final = "sqlite:///"
-FORMS: Final = (MEMORY, "sqlite:///PATH")
+POSTGRES: Final = "postgresql://"
+MONGO: Final = "mongodb://"
+MONGO_BY_NAME: Final = "mongodb+srv://"
+FORMS: Final = (
+    MEMORY,
+    "sqlite:///PATH",
+    "postgresql://USER@HOST:PORT/DATABASE",
+    "mongodb://USER@HOST:PORT/DATABASE",
+)
+
+# Between the user's name and the @ of an address.
+_PASSWORD: Final = re.compile(r"(?<=://)([^:/@]*):[^@]*(?=@)")
 
 
 def is_known(setting: str) -> bool:
     """The setting has one of the forms that there are."""
+    if setting.startswith((POSTGRES, MONGO, MONGO_BY_NAME)):
+        return True
     return setting == MEMORY or (setting.startswith(SQLITE) and len(setting) > len(SQLITE))
 
 
@@ -20,4 +34,9 @@ def file_of(setting: str) -> Path | None:
 
 def kind_of(setting: str) -> str:
     """The kind of the store, such as `sqlite`."""
-    return setting.partition(":")[0]
+    return setting.partition(":")[0].partition("+")[0]
+
+
+def without_password(setting: str) -> str:
+    """The setting as it may be shown."""
+    return _PASSWORD.sub(r"\1:***", setting)

@@ -32,6 +32,10 @@ class StoreFault(StrEnum):
     READ_ONLY = "read_only"
     CORRUPT = "corrupt"
     NEWER_FORMAT = "newer_format"
+    OLDER_FORMAT = "older_format"
+    UNREACHABLE = "unreachable"
+    CREDENTIALS = "credentials"
+    NO_DATABASE = "no_database"
     CLOSED = "closed"
     FAILED = "failed"
 
@@ -240,11 +244,14 @@ class TaskChange:
     Attributes:
         before: None for a new task.
         after: None for a purged one.
+        remote: another process on the same database committed it, perhaps several changes at once. Then
+            `before` is what was told of the task here last, without its large parts, or None when nothing was.
     """
 
     before: TaskRecord | None
     after: TaskRecord | None
     events: tuple[TaskEvent, ...] = field(default=())
+    remote: bool = False
 
 
 Listener = Callable[[TaskChange], None]

@@ -42,7 +42,7 @@ class TestSettings:
             ({"principals": "p", "dev": True, "behind_mesh": True}, "--dev and --behind-mesh exclude"),
             ({"principals": "p", "listen": "0.0.0.0:1"}, "refusing to serve plaintext on 0.0.0.0:1"),
             ({"principals": "p", "dev": True, "listen": "0.0.0.0:1"}, "--dev serves loopback alone"),
-            ({"principals": "p", "store": "mongodb://x"}, "--store: 'mongodb://x' is not supported"),
+            ({"principals": "p", "store": "mysql://x"}, "--store: 'mysql://x' is not supported"),
             ({"principals": "p", "blobs": "b"}, "--blobs is for a store that lasts"),
             ({"principals": "p", "liveness_seconds": 20}, "--liveness must be at least twice --heartbeat"),
             (
