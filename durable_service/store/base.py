@@ -245,7 +245,7 @@ class TaskChange:
         before: None for a new task.
         after: None for a purged one.
         remote: another process on the same database committed it, perhaps several changes at once. Then
-            `before` is what was told of the task here last, without its large parts, or None when nothing was.
+            `before` is what was told of the task last, without its large parts, or None when nothing was.
     """
 
     before: TaskRecord | None

@@ -4,12 +4,14 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
-from durable_service.store.clock import wall_ms
+from durable_service.store.base import StoreLimits
+from durable_service.store.clock import steady_ms, wall_ms
 from durable_service.store.sqlite import SqliteTaskStore
 
 from .fuse import Fuse, say
 
 HOUR_MS: Final = 3_600_000
+TIME_PASSES: Final = signal.SIGRTMIN
 _TROUBLES: Final = {
     "disk-full": "PRAGMA max_page_count = 1",
     "read-only": "PRAGMA query_only = ON",
@@ -17,19 +19,29 @@ _TROUBLES: Final = {
 
 
 class FailingStore(SqliteTaskStore):
-    """Its fuse is burnt by commits; SIGUSR1 brings it into trouble, and SIGUSR2 out of it."""
+    """Its fuse is burnt by commits; SIGUSR1 brings it into trouble, and SIGUSR2 out of it.
+
+    With each `TIME_PASSES` the length of a lease has gone by at once.
+    """
 
     fuse = Fuse()
     trouble = ""
+    lease_ms = 0
 
     @classmethod
-    def prepare(cls, fuse: Fuse, trouble: str) -> None:
+    def prepare(cls, fuse: Fuse, trouble: str, lease_ms: int) -> None:
         """What is to befall the store that this process will open."""
-        cls.fuse, cls.trouble = fuse, trouble
+        cls.fuse, cls.trouble, cls.lease_ms = fuse, trouble, lease_ms
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, *, limits: StoreLimits | None = None) -> None:
         self.clock_set_by_ms = 0
-        super().__init__(database, wall=lambda: wall_ms() + self.clock_set_by_ms)
+        self.passed_ms = 0
+        super().__init__(
+            database,
+            limits=limits,
+            wall=lambda: wall_ms() + self.passed_ms + self.clock_set_by_ms,
+            steady=lambda: steady_ms() + self.passed_ms,
+        )
         opened.append(self)
 
     async def create(self, *arguments: Any) -> Any:
@@ -65,6 +77,10 @@ class FailingStore(SqliteTaskStore):
         self.clock_set_by_ms = 0
         say("relieved")
 
+    def pass_lease(self) -> None:
+        self.passed_ms += self.lease_ms
+        say("lets time pass")
+
 
 opened: list[FailingStore] = []
 
@@ -73,3 +89,4 @@ def heed_signals() -> None:
     """Has to be called in the main thread; the store is opened in another one."""
     signal.signal(signal.SIGUSR1, lambda *_: opened[-1].into_trouble())
     signal.signal(signal.SIGUSR2, lambda *_: opened[-1].out_of_it())
+    signal.signal(TIME_PASSES, lambda *_: opened[-1].pass_lease())

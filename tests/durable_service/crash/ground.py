@@ -27,10 +27,13 @@ from sealwork.durable.v1.action_service_pb2 import ListActionsRequest
 from tests.harness.waiting import eventually
 
 from .effects import effects_in
+from .failing_store import TIME_PASSES
 from .nursery import Life, Nursery
 
-# Renewed thrice in its time; a machine that is busy elsewhere must not cost a worker its task.
-LEASE_MS = 1_000
+# Far longer than a worker takes, on a busy machine too: it is over when a test says so, see `pass_lease`.
+LEASE_MS = 20_000
+# For those whose own clock is to say that it is over. No worker can be relied on to get anything done in it.
+SHORT_LEASE_MS = 1_000
 ROLES = {
     "alice": ("alice", {Role.SUBMITTER}, frozenset[str]()),
     "bob": ("bob", {Role.APPROVER}, frozenset[str]()),
@@ -75,6 +78,18 @@ class Ground:
         )
         await self.server.says("is serving")
         return self.server
+
+    async def serve_unhurried(self) -> None:
+        """Goes on with a server whose leases are long, after what a short one was needed for."""
+        await self.server.kill()
+        self.lease_ms = LEASE_MS
+        await self.serve()
+
+    async def pass_lease(self) -> None:
+        """Lets a lease's length go by for the server, so that nobody holds anything after it."""
+        said = len(self.server.lines)
+        self.server.signal(TIME_PASSES)
+        await self.server.says("lets time pass", after=said)
 
     async def create(self, task_id: str, *, driver: str = "work", attempts: int = 100) -> Task:
         new = NewTask(task_id, Driver(driver, 1), input={"n": 1}, budget=Budget(attempts, 100, 100))
@@ -164,7 +179,7 @@ async def begin_server(nursery: Nursery, folder: Path, port: int, *, lease_ms: i
         *("--lease", f"{lease_ms}ms"),
         *("--log-format", "json"),
     ]
-    return await nursery.begin(folder, "server", "serve", argv=argv, **options)
+    return await nursery.begin(folder, "server", "serve", argv=argv, lease_ms=lease_ms, **options)
 
 
 @contextlib.asynccontextmanager

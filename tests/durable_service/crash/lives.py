@@ -32,12 +32,15 @@ Options = Mapping[str, Any]
 
 def serve(options: Options) -> None:
     """The real command; its store dies before, or right after, a commit."""
-    from durable_service import stores
+    from durable_service import stores, sweeper
     from durable_service.cli import main
 
-    FailingStore.prepare(_fuse(options), options.get("trouble", ""))
+    FailingStore.prepare(_fuse(options), options.get("trouble", ""), options.get("lease_ms", 0))
     heed_signals()
-    setattr(stores, "SqliteTaskStore", FailingStore)  # noqa: B010 - not a name that others should import
+    # Not names that others should import.
+    setattr(stores, "SqliteTaskStore", FailingStore)  # noqa: B010
+    # Nobody tells it that the clock of the store has made a leap.
+    setattr(sweeper, "_LONGEST_WAIT_MS", 100)  # noqa: B010
     sys.argv = ["durable-service", "serve", *options["argv"]]
     main()
 

@@ -43,17 +43,17 @@ class Life:
         assert self.status is not None
         return self.status
 
-    async def says(self, words: str, seconds: float = 30) -> str:
-        """Waits for a line that begins so."""
+    async def says(self, words: str, seconds: float = 30, *, after: int = 0) -> str:
+        """Waits for a line that has these words, from `lines[after]` on."""
 
         def found() -> str | None:
-            line = next((line for line in self.lines if line.startswith(words) or words in line), None)
+            line = next((line for line in self.lines[after:] if words in line), None)
             assert line or not self.over.is_set(), f"{self.output.name} ended: {self.lines[-30:]}"
             return line
 
         return await eventually(found, seconds, lambda: f"{words!r} of {self.lines[-30:]}")
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
         if self.status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)

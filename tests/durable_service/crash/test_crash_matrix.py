@@ -25,6 +25,7 @@ async def action(ground: Ground, action_id: str) -> Action:
 
 async def finished(ground: Ground, sent: list[str], *, attempts: int) -> Task:
     """Lets one worker after another go on, with the approval given, to the end."""
+    await ground.pass_lease()
     while True:
         task = await ground.until("a", Condition.CLAIMABLE, Condition.APPROVAL_PENDING)
         if task.state is TaskState.COMPLETED:
@@ -82,6 +83,7 @@ async def test_after_the_gated_effect_is_prepared_and_before_the_suspension(grou
     before = await action(ground, "gated")
     assert before.state is ActionState.AWAITING_APPROVAL
     # Claimable once the lease has run out, although the approval is pending.
+    await ground.pass_lease()
     task = await ground.until("a", Condition.CLAIMABLE)
     assert task.state is TaskState.RUNNING
     life = await ground.work()
@@ -113,6 +115,7 @@ async def test_after_the_intent_and_before_the_effect(ground: Ground, point: str
     await ground.create("a")
     await killed(ground, await ground.work(fuse=(point, 1)), point)
     assert (await action(ground, "plain")).state is ActionState.EXECUTING
+    await ground.pass_lease()
     await ground.until("a", Condition.RECOVERY_REQUIRED)
     unknown = await action(ground, "plain")
     assert (unknown.state, ground.sent("a")) == (ActionState.UNKNOWN, [])
@@ -128,6 +131,7 @@ async def test_an_approval_is_used_up_by_an_intent_that_came_to_nothing(ground: 
     await (await ground.work()).says("ended suspended")
     await ground.approve("a")
     await killed(ground, await ground.work(fuse=("effect:before", 1)), "effect:before")
+    await ground.pass_lease()
     await ground.until("a", Condition.RECOVERY_REQUIRED)
     assert await (await ground.recover("a")).end() == 0
     last = await ground.work()
@@ -148,6 +152,7 @@ async def test_after_the_effect_and_before_its_confirmation(
         await ground.approve("a")
     await killed(ground, await ground.work(fuse=(point, 1)), point)
     assert ground.sent("a")[-1] == action_id
+    await ground.pass_lease()
     await ground.until("a", Condition.RECOVERY_REQUIRED)
     # A worker that looks for work is given nothing: the outcome has to be settled first.
     recovery = await ground.recover("a")
@@ -170,8 +175,10 @@ async def test_after_the_confirmation_and_before_the_end(ground: Ground) -> None
 async def test_during_the_reconciliation(ground: Ground, point: str) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("effect:after", 1)), "effect:after")
+    await ground.pass_lease()
     await ground.until("a", Condition.RECOVERY_REQUIRED)
     await killed(ground, await ground.recover("a", fuse=(point, 1)), point)
+    await ground.pass_lease()
     # The lease of the dead one has to run out first.
     await ground.until_free("a")
     assert (await action(ground, "plain")).state is ActionState.UNKNOWN
@@ -185,6 +192,7 @@ async def test_after_the_request_to_cancel(ground: Ground) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("ConfirmAction:after", 1)), "ConfirmAction:after")
     await ground.alice.tasks.cancel("a")
+    await ground.pass_lease()
     task = await ground.until("a")
     assert (task.state, ground.sent("a")) == (TaskState.CANCELED, ["plain"])
     assert task.usage is not None
@@ -196,6 +204,7 @@ async def test_a_cancel_waits_for_what_is_open(ground: Ground) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("effect:after", 1)), "effect:after")
     await ground.alice.tasks.cancel("a")
+    await ground.pass_lease()
     task = await ground.until("a", Condition.RECOVERY_REQUIRED)
     assert task.state is TaskState.CANCEL_REQUESTED
     recovery = await ground.recover("a")

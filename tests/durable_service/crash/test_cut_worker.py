@@ -8,16 +8,15 @@ from durable_service.client import Condition, TaskState
 from tests.harness.fault_proxy import fault_proxy
 from tests.harness.waiting import eventually
 
-from .ground import Ground, service
+from .ground import SHORT_LEASE_MS, service
 from .nursery import Nursery
 
 pytestmark = pytest.mark.process
-LONG_LEASE_MS = 20_000
 
 
 async def test_renewals_that_fail_for_a_while(cradle: Nursery, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with service(cradle, tmp_path, lease_ms=LONG_LEASE_MS) as ground:
+    async with service(cradle, tmp_path) as ground:
         async with fault_proxy("127.0.0.1", ground.port) as proxy:
             await ground.create("a")
             worker = await ground.work("gate", "reserve", "plain", gate=str(gate), address=proxy.address)
@@ -38,18 +37,20 @@ async def test_renewals_that_fail_for_a_while(cradle: Nursery, tmp_path: Path) -
         assert (task.usage.attempts, task.usage.reserved_tokens) == (1, 3)
 
 
-async def test_a_worker_that_nobody_hears_stops_in_time(ground: Ground) -> None:
-    gate = ground.folder / "gate"
-    async with fault_proxy("127.0.0.1", ground.port) as proxy:
-        await ground.create("a")
-        first = await ground.work("gate", "plain", gate=str(gate), address=proxy.address)
-        await first.says("at the gate")
-        # A black hole: nothing is refused, and nothing is answered.
-        proxy.cut()
-        assert await first.end() == 0, first.lines
-        assert any(line.startswith("ended lease-lost") for line in first.lines), first.lines
-    await ground.until("a", Condition.CLAIMABLE)
-    second = await ground.work("plain")
-    assert await second.end() == 0
-    assert (await ground.until("a")).state is TaskState.COMPLETED
-    assert ground.sent("a") == ["plain"]
+async def test_a_worker_that_nobody_hears_stops_in_time(cradle: Nursery, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with service(cradle, tmp_path, lease_ms=SHORT_LEASE_MS) as ground:
+        async with fault_proxy("127.0.0.1", ground.port) as proxy:
+            await ground.create("a")
+            first = await ground.work("gate", "plain", gate=str(gate), address=proxy.address)
+            await first.says("at the gate")
+            # A black hole: nothing is refused, and nothing is answered.
+            proxy.cut()
+            assert await first.end() == 0, first.lines
+            assert any(line.startswith("ended lease-lost") for line in first.lines), first.lines
+        await ground.until("a", Condition.CLAIMABLE)
+        await ground.serve_unhurried()
+        second = await ground.work("plain")
+        assert await second.end() == 0
+        assert (await ground.until("a")).state is TaskState.COMPLETED
+        assert ground.sent("a") == ["plain"]

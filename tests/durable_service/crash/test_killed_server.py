@@ -11,8 +11,6 @@ from .ground import Ground, service
 from .nursery import Nursery
 
 pytestmark = pytest.mark.process
-# Long enough for the worker to hold its lease from one server to the next.
-LONG_LEASE_MS = 15_000
 ENDED_MEANWHILE = "ended lease-lost LeaseLostError('the task a is lost: the task has ended')"
 
 
@@ -31,7 +29,7 @@ ENDED_MEANWHILE = "ended lease-lost LeaseLostError('the task a is lost: the task
     ],
 )
 async def test_one_worker_over_two_servers(cradle: Nursery, tmp_path: Path, point: str, left: int) -> None:
-    async with service(cradle, tmp_path, lease_ms=LONG_LEASE_MS, fuse=(point, left)) as ground:
+    async with service(cradle, tmp_path, fuse=(point, left)) as ground:
         first = ground.server
         worker = await ground.work("reserve", "plain", "event")
         creating = ground.create("a")
@@ -66,7 +64,7 @@ async def test_one_worker_over_two_servers(cradle: Nursery, tmp_path: Path, poin
 
 async def test_a_claim_that_was_not_answered(cradle: Nursery, tmp_path: Path) -> None:
     fuse = ("commit:lease.granted", 1)
-    async with service(cradle, tmp_path, lease_ms=LONG_LEASE_MS, fuse=fuse) as ground:
+    async with service(cradle, tmp_path, fuse=fuse) as ground:
         worker = await ground.work("reserve", "plain")
         await asyncio.gather(ground.create("a"), _next_server(ground))
         assert await worker.end() == 0, worker.lines
@@ -102,7 +100,7 @@ async def test_a_suspension_and_a_decision_outlive_servers(cradle: Nursery, tmp_
 
 async def test_bytes_without_a_reference_are_put_again(cradle: Nursery, tmp_path: Path) -> None:
     # The third commit is the checkpoint's: its bytes are there, and the task does not know of them.
-    async with service(cradle, tmp_path, lease_ms=LONG_LEASE_MS, fuse=("commit:before", 3)) as ground:
+    async with service(cradle, tmp_path, fuse=("commit:before", 3)) as ground:
         await ground.create("a")
         worker = await ground.work("checkpoint")
         await ground.server.end()
@@ -118,6 +116,7 @@ async def test_an_evidence_outlives_the_server_that_took_it(cradle: Nursery, tmp
     async with service(cradle, tmp_path, fuse=("commit:action.confirmed", 1)) as ground:
         await ground.create("a")
         await (await ground.work(fuse=("effect:after", 1))).end()
+        await ground.pass_lease()
         await ground.until("a", Condition.RECOVERY_REQUIRED)
         await ground.recover("a")
         await ground.server.end()

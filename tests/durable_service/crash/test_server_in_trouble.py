@@ -14,7 +14,6 @@ from .ground import Ground, service
 from .nursery import Nursery
 
 pytestmark = pytest.mark.process
-LONG_LEASE_MS = 15_000
 
 
 async def refused(call: object) -> DurableError:
@@ -31,7 +30,7 @@ async def create(ground: Ground, task_id: str, bytes_of_input: int) -> None:
 
 @pytest.mark.parametrize("trouble", ["disk-full", "read-only"])
 async def test_a_disk_that_takes_nothing(cradle: Nursery, tmp_path: Path, trouble: str) -> None:
-    async with service(cradle, tmp_path, lease_ms=LONG_LEASE_MS, trouble=trouble) as ground:
+    async with service(cradle, tmp_path, trouble=trouble) as ground:
         await ground.create("before")
         gate = tmp_path / "gate"
         worker = await ground.work("gate", "plain", gate=str(gate))
@@ -147,6 +146,7 @@ async def test_a_clock_that_is_put_back_an_hour(cradle: Nursery, tmp_path: Path)
         # A worker that is killed holds its task for one lease, by a clock that only goes on.
         killed = await ground.work("gated", fuse=("effect:after", 1))
         assert await killed.end() == -9
+        await ground.pass_lease()
         task = await ground.until("a", Condition.RECOVERY_REQUIRED, seconds=10)
         assert task.updated_at_ms >= before.updated_at_ms
         assert await (await ground.recover("a")).end() == 0

@@ -1,12 +1,14 @@
 """A worker is frozen until its task belongs to another, and wakes: it can write nothing any more."""
 
 import signal
+from pathlib import Path
 
 import pytest
 
 from durable_service.client import Condition, TaskState
 
-from .ground import Ground
+from .ground import SHORT_LEASE_MS, Ground, service
+from .nursery import Nursery
 
 pytestmark = pytest.mark.process
 
@@ -19,6 +21,7 @@ async def test_one_that_does_not_heed_its_clock_is_refused_by_the_fence(ground: 
     first = await ground.work("gate", step, gate=str(gate), stubborn=True)
     await first.says("at the gate")
     first.signal(signal.SIGSTOP)
+    await ground.pass_lease()
     await ground.until("a", Condition.CLAIMABLE)
     second = await ground.work("gate", "plain", gate=str(ground.folder / "gate-2"))
     await second.says("claimed 2")
@@ -40,21 +43,23 @@ async def test_one_that_does_not_heed_its_clock_is_refused_by_the_fence(ground: 
     assert ground.sent("a") == ["plain"]
 
 
-async def test_one_that_wakes_stops_by_its_own_clock(ground: Ground) -> None:
-    gate = ground.folder / "gate"
-    await ground.create("a")
-    first = await ground.work("gate", "plain", gate=str(gate))
-    await first.says("at the gate")
-    first.signal(signal.SIGSTOP)
-    await ground.until("a", Condition.CLAIMABLE)
-    second = await ground.work("reserve", "plain", "event")
-    assert await second.end() == 0
-    assert (await ground.until("a")).state is TaskState.COMPLETED
-    gate.touch()
-    first.signal(signal.SIGCONT)
-    assert await first.end() == 0, first.lines
-    assert any(line.startswith("ended lease-lost") for line in first.lines), first.lines
-    assert ground.sent("a") == ["plain"]
+async def test_one_that_wakes_stops_by_its_own_clock(cradle: Nursery, tmp_path: Path) -> None:
+    async with service(cradle, tmp_path, lease_ms=SHORT_LEASE_MS) as ground:
+        gate = tmp_path / "gate"
+        await ground.create("a")
+        first = await ground.work("gate", "plain", gate=str(gate))
+        await first.says("at the gate")
+        first.signal(signal.SIGSTOP)
+        await ground.until("a", Condition.CLAIMABLE)
+        await ground.serve_unhurried()
+        second = await ground.work("reserve", "plain", "event")
+        assert await second.end() == 0
+        assert (await ground.until("a")).state is TaskState.COMPLETED
+        gate.touch()
+        first.signal(signal.SIGCONT)
+        assert await first.end() == 0, first.lines
+        assert any(line.startswith("ended lease-lost") for line in first.lines), first.lines
+        assert ground.sent("a") == ["plain"]
 
 
 async def test_one_that_is_frozen_in_the_middle_of_its_effect(ground: Ground) -> None:
@@ -64,6 +69,7 @@ async def test_one_that_is_frozen_in_the_middle_of_its_effect(ground: Ground) ->
     first = await ground.work("plain", gate=str(gate), gated_effect=True, stubborn=True)
     await first.says("at the gate")
     first.signal(signal.SIGSTOP)
+    await ground.pass_lease()
     await ground.until("a", Condition.RECOVERY_REQUIRED)
     recovery = await ground.recover("a")
     assert await recovery.end() == 0
