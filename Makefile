@@ -20,7 +20,7 @@ ARGS ?=
 CHECKED := $(wildcard relay_service durable_service service_common protos requirements tests bench examples/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint proto proto-check wheel bench interop serve-relay serve-durable lock clean
+.PHONY: help setup demo test lint proto proto-check wheel bench interop guarantees serve-relay serve-durable lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ bench: $(INSTALLED) ## Measure, and print the figures
 
 interop: $(INSTALLED) ## Check the vectors that other languages share
 	@$(PYTHON) -m pytest tests -m interop $(ARGS)
+
+guarantees: $(INSTALLED) ## Write the table of what each task store promises, from a run of its tests
+	@$(PYTHON) tests/durable_service/guarantees.py
 
 serve-relay: $(INSTALLED) ## Serve a relay for development on this machine
 	@$(BIN)/relay-service serve --dev $(ARGS)

@@ -258,11 +258,12 @@ class OverviewCases:
         scene = Scene(store_harness.store)
         before = store_harness.store.incarnation
         await scene.create("a")
-        if await store_harness.reopen():
-            scene.store = store_harness.store
-            await scene.create("b")
-            assert store_harness.store.incarnation == before
-            assert await self.changed(store_harness, 1) == [(2, "b")]
+        if not await store_harness.reopen():
+            pytest.skip("this store keeps nothing over a restart")
+        scene.store = store_harness.store
+        await scene.create("b")
+        assert store_harness.store.incarnation == before
+        assert await self.changed(store_harness, 1) == [(2, "b")]
 
     async def test_what_a_worker_holds(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
@@ -385,7 +386,7 @@ class RestartCases:
         now_ms = await scene.store.now_ms()
         if not await store_harness.reopen():
             assert not store_harness.store.capabilities.durable
-            return
+            pytest.skip("this store keeps nothing over a restart")
         assert store_harness.store.capabilities.durable
         scene.store = store_harness.store
         assert await scene.record("a") == before
