@@ -110,9 +110,10 @@ async def test_work_goes_on_without_streams_and_back_on_one() -> None:
 
 
 async def test_a_job_that_runs_when_the_stream_is_lost_keeps_its_lease_and_is_delivered() -> None:
-    gate = asyncio.Event()
+    begun, gate = asyncio.Queue[JobContext](), asyncio.Event()
 
     async def gated(context: JobContext) -> Outcome:
+        begun.put_nowait(context)
         await gate.wait()
         return OkOutcome("done")
 
@@ -124,23 +125,26 @@ async def test_a_job_that_runs_when_the_stream_is_lost_keeps_its_lease_and_is_de
     ):
         await passes(clock, lambda: daemon.connected, "a stream")
         job = await site.enqueue(GeneratePayload("x"), owner="alice")
-        await passes(clock, lambda: daemon.active == 1 and job.is_sealed, "the begin")
+        await passes(clock, begun.qsize, "the begin")
+        context = begun.get_nowait()
         proxy.cut(refuse=True)
         await proxy.reset_all()
         await passes(clock, lambda: not daemon.connected, "the loss")
         # Three leases long by the device's clock: it has been renewed by calls, or it would have stopped.
         for _ in range(180):
             await clock.advance_async(1_000)
-            await asyncio.sleep(0.01)
+            # Its clock runs ahead of what is on its way: half a minute is left to a renewal that was sent.
+            await eventually(lambda: context.seconds_left() > 30, 20, "a renewal")
         assert daemon.active == 1
         gate.set()
         assert await answers(clock, job) == ["done"]
 
 
 async def test_a_cancel_reaches_a_device_without_a_stream() -> None:
-    stopped = asyncio.Event()
+    begun, stopped = asyncio.Event(), asyncio.Event()
 
     async def forever(context: JobContext) -> Outcome:
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -151,7 +155,8 @@ async def test_a_cancel_reaches_a_device_without_a_stream() -> None:
         proxy.cut(refuse=True)
         async with device(relay, proxy, forever) as (daemon, _, clock):
             job = await site.enqueue(GeneratePayload("x"), owner="alice")
-            await passes(clock, lambda: daemon.active == 1 and job.is_sealed, "the begin")
+            # Sealed is not begun: one that is withdrawn before its payload is there never begins.
+            await passes(clock, begun.is_set, "the begin")
             assert await job.cancel()
             await passes(clock, lambda: stopped.is_set() and daemon.active == 0, "the end of the work")
 
