@@ -6,7 +6,7 @@ from typing import Final
 
 from durable_service.core.binding import blob_key
 from durable_service.core.errors import DomainError, Reason, invalid
-from durable_service.core.guards import working_lease
+from durable_service.core.guards import held_lease, working_lease
 from durable_service.core.identifiers import checked_identifier, checked_integer
 from durable_service.core.limits import (
     ARTIFACT_BYTES,
@@ -67,14 +67,15 @@ def put_artifact(
 ) -> Decision[ArtifactReference]:
     """Writes the reference to bytes that are stored already.
 
-    The same id with the same bytes is the stored reference, and its expiry does not move.
+    The same id with the same bytes is the stored reference, and its expiry does not move. A lease to recover
+    is enough: what a look-up has found may be kept, and begins nothing.
 
     Raises:
-        DomainError: LEASE_LOST, TASK_NOT_RUNNING, ARTIFACT_IMMUTABLE with the existing digest, TTL_RANGE,
-            TASK_TOO_LARGE.
+        DomainError: LEASE_LOST, ARTIFACT_IMMUTABLE with the existing digest, TTL_RANGE, TASK_TOO_LARGE.
     """
     step = Step(record, now_ms)
-    reference = _put(step, holder, content)
+    held_lease(record, holder, now_ms)
+    reference = _put(step, content)
     if not step.changed:
         return unchanged(record, reference)
     checked_size(step.record, limit_bytes)
@@ -89,9 +90,13 @@ def put_checkpoint(
     now_ms: int,
     limit_bytes: int = TASK_BYTES,
 ) -> Decision[Snapshot]:
-    """Writes the reference to a checkpoint, and the checkpoint, in one step; raises as `put_artifact`."""
+    """Writes the reference to a checkpoint, and the checkpoint, in one step.
+
+    Raises as `put_artifact`, and TASK_NOT_RUNNING for a lease to recover: a checkpoint is a handler's.
+    """
     step = Step(record, now_ms)
-    reference = _put(step, holder, content)
+    working_lease(record, holder, now_ms)
+    reference = _put(step, content)
     snapshot = Snapshot(checkpoint_id, reference.id, reference.digest)
     if step.record.snapshots.get(checkpoint_id) != snapshot:
         step.change(snapshots=with_entry(step.record.snapshots, checkpoint_id, snapshot))
@@ -140,9 +145,8 @@ def _checked_bounds(content: ArtifactContent, limit_bytes: int) -> ArtifactConte
     return content
 
 
-def _put(step: Step, holder: Holder, content: ArtifactContent) -> ArtifactReference:
+def _put(step: Step, content: ArtifactContent) -> ArtifactReference:
     record = step.record
-    working_lease(record, holder, step.now_ms)
     present = record.artifacts.get(content.id)
     if present is not None:
         if (present.digest, present.media_type) != (content.digest, content.media_type):

@@ -236,7 +236,7 @@ TABLE: dict[str, dict[str, str]] = {
         "canceling_recovered": "NOT_UNKNOWN",
     },
     "append": dict.fromkeys([*WORKING, *RECOVERING], "="),
-    "artifact": dict.fromkeys(WORKING, "=") | dict.fromkeys(RECOVERING, RECOVERER),
+    "artifact": dict.fromkeys([*WORKING, *RECOVERING], "="),
     "checkpoint": dict.fromkeys(WORKING, "=") | dict.fromkeys(RECOVERING, RECOVERER),
     "withdraw": dict.fromkeys(WORKING, "ILLEGAL_TRANSITION")
     | {"executing": "=", "unknown": OPEN, "canceling_executing": "="}
