@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from durable_service.client.actions import ActionInput
-from durable_service.client.connectors.base import Connector
+from durable_service.client.connectors.lease_binding import AnyConnector
 from durable_service.client.extensions import Extensions
 from durable_service.client.ledger import Ledger
 from durable_service.client.records import Records
@@ -84,7 +84,7 @@ class TaskContext:
         """The task's inline input."""
         return self.task.input
 
-    async def execute(self, wanted: ActionInput, connector: Connector) -> str:
+    async def execute(self, wanted: ActionInput, connector: AnyConnector) -> str:
         """Carry out an effect; see `Ledger.execute`."""
         return await self.actions.execute(wanted, connector)
 

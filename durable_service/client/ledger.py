@@ -4,10 +4,12 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from durable_service.client.actions import Action, ActionInput, action_of
 from durable_service.client.connectors.base import Connector
+from durable_service.client.connectors.lease_binding import AnyConnector, bound_to, tell_settled
 from durable_service.client.errors import (
     ActionRejectedError,
     ApprovalPending,
@@ -28,6 +30,7 @@ from durable_service.client.methods import (
     WITHDRAW_DISPATCH,
 )
 from durable_service.client.reconciliation import Reconciler
+from durable_service.client.records import Records
 from durable_service.client.stop_signal import StopCause
 from durable_service.client.times import milliseconds_of, timestamp_of
 from durable_service.core.errors import DomainError
@@ -58,11 +61,12 @@ class Ledger:
         """Write under the lease of `calls`; `new_id` makes dispatch ids."""
         self._calls = calls
         self._new_id = new_id
+        self._records = Records(calls)
         self._reconciler = Reconciler(calls)
         self._running: set[asyncio.Task[Any]] = set()
         calls.held.signal.listen(self._stopped)
 
-    async def execute(self, wanted: ActionInput, connector: Connector) -> str:
+    async def execute(self, wanted: ActionInput, connector: AnyConnector) -> str:
         """Carry an action out, or find that it was, and return where its result is kept.
 
         Args:
@@ -81,10 +85,11 @@ class Ledger:
             Exception: Whatever the connector raised; the outcome is unknown then.
         """
         self._calls.held.signal.raise_if_set()
-        task = asyncio.get_running_loop().create_task(self._execute(wanted, connector))
+        bound = bound_to(connector, self._records)
+        task = asyncio.get_running_loop().create_task(self._execute(wanted, bound))
         return await self._shielded(task)
 
-    async def reconcile(self, action: Action, connector: Connector) -> Action:
+    async def reconcile(self, action: Action, connector: AnyConnector) -> Action:
         """Settle an open outcome by what the connector finds, and return the action as it stands then.
 
         Raises:
@@ -163,9 +168,12 @@ class Ledger:
         except BaseException:
             await self._mark_unknown(action, dispatch_id)
             raise
-        return await self._confirm(action, dispatch_id, result_ref)
+        await self._confirm(action, dispatch_id, result_ref)
+        # Only now: what the far side keeps is the one way back to a result that was not written down.
+        await tell_settled(connector, replace(action, state=ActionState.CONFIRMED, result_ref=result_ref))
+        return result_ref
 
-    async def _confirm(self, action: Action, dispatch_id: str, result_ref: str) -> str:
+    async def _confirm(self, action: Action, dispatch_id: str, result_ref: str) -> None:
         request = pb.ConfirmActionRequest(action_id=action.id, dispatch_id=dispatch_id, result_ref=result_ref)
         try:
             # Real effects are recorded, however long that takes: without this the task would stand still.
@@ -173,7 +181,6 @@ class Ledger:
         except DurableError:
             await self._mark_unknown(action, dispatch_id)
             raise
-        return result_ref
 
     async def _withdraw(self, action: Action, dispatch_id: str) -> None:
         if self._calls.held.is_held:

@@ -1,10 +1,13 @@
 """Settling open outcomes: the connector looks, the service writes down what it found."""
 
 from durable_service.client.actions import Action, action_of
-from durable_service.client.connectors.base import Absent, Connector, Finding, Found
+from durable_service.client.connectors.base import Absent, Finding, Found
+from durable_service.client.connectors.lease_binding import AnyConnector, bound_to, tell_settled
 from durable_service.client.errors import RecoveryRequiredError
 from durable_service.client.lease_calls import LeaseCalls
 from durable_service.client.methods import RECONCILE_ACTION
+from durable_service.client.records import Records
+from durable_service.core.states import ActionState
 from sealwork.durable.v1 import action_service_pb2 as pb
 
 
@@ -14,8 +17,9 @@ class Reconciler:
     def __init__(self, calls: LeaseCalls) -> None:
         """Write under the lease of `calls`."""
         self._calls = calls
+        self._records = Records(calls)
 
-    async def reconcile(self, action: Action, connector: Connector) -> Action:
+    async def reconcile(self, action: Action, connector: AnyConnector) -> Action:
         """Let the connector look, write down what it found, and return the action as it stands then.
 
         Raises:
@@ -27,7 +31,11 @@ class Reconciler:
         if connector.version != action.connector_version:
             raise RecoveryRequiredError(action.task_id, (action.id,))
         self._calls.held.require_held()
-        return await self.write(action, await connector.reconcile(action))
+        bound = bound_to(connector, self._records)
+        settled = await self.write(action, await bound.reconcile(action))
+        if settled.state is ActionState.CONFIRMED:
+            await tell_settled(bound, settled)
+        return settled
 
     async def not_sent(self, action: Action, dispatch_id: str) -> Action:
         """Write down that a dispatch never left this worker; its evidence counts for that dispatch alone."""

@@ -8,7 +8,8 @@ from typing import Any, Final
 from durable_service.client.actions import Action
 from durable_service.client.calls import Calls
 from durable_service.client.client import Client
-from durable_service.client.connectors.base import Connector, Finding
+from durable_service.client.connectors.base import Finding
+from durable_service.client.connectors.lease_binding import AnyConnector
 from durable_service.client.held_task import HeldTask
 from durable_service.client.lease_calls import LeaseCalls
 from durable_service.client.methods import CLAIM_FOR_RECOVERY, CLAIM_TASK, RELEASE_TASK
@@ -73,7 +74,7 @@ async def claim_for_recovery(calls: Calls, task_id: str, worker_id: str) -> pb.C
     return _claimed(task_id, await calls.call(CLAIM_FOR_RECOVERY, request))
 
 
-async def reconcile_all(calls: LeaseCalls, connectors: Iterable[Connector]) -> Sequence[Action]:
+async def reconcile_all(calls: LeaseCalls, connectors: Iterable[AnyConnector]) -> Sequence[Action]:
     """Settle every open action that has a connector of its version, and give the task back.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Final, Self
 from durable_service.client.actions import Action
 from durable_service.client.claimer import Claimer, Won
 from durable_service.client.client import Client
-from durable_service.client.connectors.base import Connector
+from durable_service.client.connectors.lease_binding import AnyConnector
 from durable_service.client.errors import DurableError
 from durable_service.client.handler import Handler, drivers_of
 from durable_service.client.held_task import HeldTask
@@ -55,7 +55,7 @@ class Worker:
         *,
         worker_id: str | None = None,
         slots: int = SLOTS,
-        connectors: Sequence[Connector] = (),
+        connectors: Sequence[AnyConnector] = (),
         on_end: OnEnd | None = None,
     ) -> None:
         """Prepare; nothing is connected before `run`.
@@ -220,7 +220,9 @@ class Worker:
         won = await self._claimer.won(claimed, sent_at)
         return NotClaimed(task_id, "leased") if won is None else await self._begin(won, handler)
 
-    async def recover(self, task_id: str, connectors: Iterable[Connector]) -> Sequence[Action] | NotClaimed:
+    async def recover(
+        self, task_id: str, connectors: Iterable[AnyConnector]
+    ) -> Sequence[Action] | NotClaimed:
         """Settle the open outcomes of a task by what its connectors find, and give it back.
 
         Args:
