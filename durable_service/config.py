@@ -15,11 +15,11 @@ from durable_service.core.limits import (
     MINIMUM_LEASE_MS,
 )
 from durable_service.store_forms import FORMS, MEMORY, is_known
-from service_common.listeners import Listener, check_listener
-from service_common.settings import ServerSettings, SettingsForm
+from service_common.listener_settings import ListenerSettings
+from service_common.settings import SettingsForm
 
 
-class DurableSettings(ServerSettings):
+class DurableSettings(ListenerSettings):
     """How the service is served. Each field is also the variable of its name in capitals after `DURABLE_`."""
 
     model_config = SettingsConfigDict(
@@ -28,17 +28,6 @@ class DurableSettings(ServerSettings):
 
     listen: str = Field(
         "127.0.0.1:7434", description="Address to serve on: HOST:PORT, [IPV6]:PORT or unix:PATH."
-    )
-    dev: bool = Field(False, description="Serve for development: insecure, loopback only.")
-    behind_mesh: bool = Field(
-        False, description="A sidecar terminates TLS: serve plaintext off loopback too."
-    )
-    tls_certificate: Path | None = Field(
-        None, description="Certificate chain to serve TLS with, PEM; read again when it changes."
-    )
-    tls_key: Path | None = Field(None, description="Private key of the certificate, PEM.")
-    tls_client_ca: Path | None = Field(
-        None, description="Roots of client certificates, PEM: then every caller needs a certificate."
     )
     store: str = Field(
         MEMORY,
@@ -94,8 +83,6 @@ class DurableSettings(ServerSettings):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.dev and self.behind_mesh:
-            raise ValueError("--dev and --behind-mesh exclude each other: development is loopback only")
         if self.principals is None:
             raise ValueError(
                 "no principals: give --principals FILE; durable-service principals --file FILE add makes one"
@@ -104,13 +91,6 @@ class DurableSettings(ServerSettings):
             raise ValueError("--blobs is for a store that lasts; memory: keeps artifacts in memory as well")
         if self.liveness_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("--liveness must be at least twice --heartbeat, or one late beat ends a stream")
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("--tls-certificate and --tls-key go together")
-        if self.tls_client_ca is not None and self.tls_certificate is None:
-            raise ValueError("--tls-client-ca is for a TLS listener: give --tls-certificate and --tls-key")
-        if self.tls_certificate is None or self.dev:
-            for address in filter(None, (self.listen, self.admin_listen)):
-                check_listener(Listener(address, behind_mesh=self.behind_mesh, dev=self.dev))
         return self
 
 

@@ -16,12 +16,10 @@ from service_common.clocks import SystemClock
 from service_common.errors import SettingsError
 from service_common.event_loop import run as run_event_loop
 from service_common.event_loop import tune_garbage_collector
-from service_common.listeners import Listener
 from service_common.logs import LOG_KEYS, configure_logs
 from service_common.metrics import Metrics, MetricsEndpoint
 from service_common.process_limits import raise_file_limit
 from service_common.sessions.limits import SessionTimes
-from service_common.tls import TlsFiles, server_credentials
 
 _log = structlog.get_logger(__name__)
 
@@ -99,23 +97,15 @@ async def _serve_until_drained(settings: DurableSettings, server: DurableServer,
 
 
 def _options(settings: DurableSettings) -> ServerOptions:
-    credentials = None
-    if settings.tls_certificate is not None and settings.tls_key is not None:
-        files = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-        credentials = server_credentials(files)
-
-    def listener(address: str) -> Listener:
-        return Listener(address, credentials, behind_mesh=settings.behind_mesh, dev=settings.dev)
-
     return ServerOptions(
-        listeners=[listener(settings.listen)],
+        listeners=settings.listeners([settings.listen]),
         times=SessionTimes.of_settings(settings),
         instance=settings.server_instance or f"durable-{uuid4().hex[:8]}",
         store_kind=kind_of(settings.store),
         artifact_bytes=settings.artifact_bytes,
         retention_ms=round(settings.retention_seconds * 1000),
         grace_ms=round(settings.drain_grace_seconds * 1000),
-        admin_listener=listener(settings.admin_listen) if settings.admin_listen else None,
+        admin_listener=next(iter(settings.listeners([settings.admin_listen])), None),
         measured=bool(settings.metrics_listen),
     )
 

@@ -11,8 +11,9 @@ from pydantic_settings import SettingsConfigDict
 from relay_service.core.limits import DEFAULT_LEASE_MS, MAXIMUM_LEASE_MS, MINIMUM_LEASE_MS
 from relay_service.store_forms import FORMS, MEMORY, is_known
 from service_common.errors import SettingsError
-from service_common.listeners import Listener, check_listener, is_loopback
-from service_common.settings import ServerSettings, SettingsForm
+from service_common.listener_settings import ListenerSettings
+from service_common.listeners import is_loopback
+from service_common.settings import SettingsForm
 
 PREFIX: Final = "RELAY_"
 
@@ -20,7 +21,7 @@ _VERSION: Final = re.compile(r"v?\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?
 _WEB_PAGE: Final = re.compile(r"https?://[!-~]{1,2000}")
 
 
-class RelaySettings(ServerSettings):
+class RelaySettings(ListenerSettings):
     """How a relay is served. Each field is also the variable of its name in capitals after `RELAY_`."""
 
     model_config = SettingsConfigDict(
@@ -32,9 +33,6 @@ class RelaySettings(ServerSettings):
     )
     dev: bool = Field(
         False, description="Serve for development: insecure, loopback only, projection optional."
-    )
-    behind_mesh: bool = Field(
-        False, description="A sidecar terminates TLS: serve plaintext off loopback too."
     )
     store: str = Field(
         MEMORY,
@@ -135,8 +133,6 @@ class RelaySettings(ServerSettings):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.dev and self.behind_mesh:
-            raise ValueError("--dev and --behind-mesh exclude each other: development is loopback only")
         if self.projection is None and not self.dev and self.store == MEMORY:
             raise ValueError(
                 "no projection: give --projection FILE (relay-service init FOLDER makes one), or a store "
@@ -151,8 +147,6 @@ class RelaySettings(ServerSettings):
             )
         if self.liveness_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("--liveness must be at least twice --heartbeat, or one late beat ends a stream")
-        for address in filter(None, (self.listen, self.admin_listen)):
-            check_listener(Listener(address, behind_mesh=self.behind_mesh, dev=self.dev))
         return self
 
 

@@ -23,7 +23,7 @@ from service_common.clocks import Clock, SystemClock
 from service_common.errors import SettingsError
 from service_common.event_loop import run as run_event_loop
 from service_common.event_loop import tune_garbage_collector
-from service_common.listeners import Listener, is_loopback
+from service_common.listeners import is_loopback
 from service_common.logs import LOG_KEYS, configure_logs
 from service_common.metrics import Metrics, MetricsEndpoint
 from service_common.process_limits import raise_file_limit
@@ -162,7 +162,7 @@ def _is_forgetful(settings: RelaySettings) -> bool:
 
 def _options(settings: RelaySettings) -> ServerOptions:
     return ServerOptions(
-        listeners=_listeners(settings, [settings.listen]),
+        listeners=settings.listeners([settings.listen]),
         times=_times(settings),
         instance=settings.server_instance or f"relay-{uuid4().hex[:8]}",
         operators=_operators(settings),
@@ -170,7 +170,7 @@ def _options(settings: RelaySettings) -> ServerOptions:
         offered_version=settings.offered_version,
         sessions_per_site=settings.max_sessions_per_site,
         grace_ms=round(settings.drain_grace_seconds * 1000),
-        admin_listener=next(iter(_listeners(settings, [settings.admin_listen])), None),
+        admin_listener=next(iter(settings.listeners([settings.admin_listen])), None),
         pairing=_pairing(settings),
     )
 
@@ -199,14 +199,6 @@ def _operators(settings: RelaySettings) -> dict[str, PublicIdentity]:
         return {name: load_identity(file) for name, file in files.items()}
     except IdentityFileError as error:
         raise SettingsError(str(error)) from None
-
-
-def _listeners(settings: RelaySettings, addresses: Sequence[str]) -> list[Listener]:
-    return [
-        Listener(address, behind_mesh=settings.behind_mesh, dev=settings.dev)
-        for address in addresses
-        if address
-    ]
 
 
 def _times(settings: RelaySettings) -> SessionTimes:
