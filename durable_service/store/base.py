@@ -17,7 +17,7 @@ from durable_service.core.definition import Driver, TaskKey
 from durable_service.core.errors import DomainError, Reason
 from durable_service.core.limits import EVENTS_RETAINED, TASK_BYTES
 from durable_service.core.model import Action, Approval, Holder, TaskEvent, TaskRecord
-from durable_service.core.states import TaskState
+from durable_service.core.states import TERMINAL, TaskState
 from durable_service.core.step import Decision
 
 Answer = TypeVar("Answer")
@@ -70,10 +70,20 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Bounds of a store's content."""
+    """Bounds of a store's content.
+
+    Journal entries beyond a bound are dropped, oldest first, with every write to the journal of their task.
+
+    Attributes:
+        event_bytes_per_task: of the data of the entries kept; the newest is kept whatever its size.
+        event_age_ms: an entry of this age is dropped, the newest as well; `trim_events` finds those of
+            journals to which nothing is written.
+    """
 
     task_bytes: int = TASK_BYTES
     events_per_task: int = EVENTS_RETAINED
+    event_bytes_per_task: int | None = None
+    event_age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +316,12 @@ class TaskStore(Protocol):
                 was written.
         """
 
+    async def trim_events(self, limit: int) -> int:
+        """Drops up to `limit` journal entries that are too old, the oldest first; how many there were.
+
+        Nothing is told of it: readers find the gap.
+        """
+
     async def claimable(self, query: ClaimableQuery) -> Sequence[Candidate]:
         """Tasks that can be claimed now, those that have waited longest first. It claims nothing."""
 
@@ -349,8 +365,14 @@ class TaskStore(Protocol):
         Positions belong to one `incarnation` of the store and mean nothing in another.
         """
 
-    async def purgeable(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[TaskKey]:
-        """Tasks that ended before an instant, those that ended first in front."""
+    async def purgeable(
+        self,
+        tenant_id: str,
+        ended_before_ms: int,
+        limit: int,
+        states: frozenset[TaskState] = TERMINAL,
+    ) -> Sequence[TaskKey]:
+        """Tasks that ended in one of these states before an instant, those that ended first in front."""
 
     async def purge(self, keys: Sequence[TaskKey], ended_before_ms: int) -> Sequence[Purged]:
         """Removes those of these tasks that ended before an instant, and keeps a tombstone of each."""

@@ -2,7 +2,7 @@
 
 import heapq
 import secrets
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
@@ -14,7 +14,7 @@ from durable_service.core.journal import check_cursor
 from durable_service.core.lapses import due_at_ms
 from durable_service.core.model import Holder, TaskEvent, TaskRecord, Tombstone
 from durable_service.core.retention import purgeable, tombstone
-from durable_service.core.states import ActionState
+from durable_service.core.states import TERMINAL, ActionState, TaskState
 from durable_service.core.step import Decision
 from durable_service.store.base import (
     Answer,
@@ -41,6 +41,7 @@ from durable_service.store.base import (
 from durable_service.store.clock import StoreClock
 from durable_service.store.filters import in_query
 from durable_service.store.listeners import Listeners
+from durable_service.store.memory_journal import Journals
 from durable_service.store.timetable import Timetable, WaitingTasks
 from durable_service.store.updates import appending, decided, not_found
 
@@ -52,7 +53,7 @@ class MemoryTaskStore:
         self._clock = clock or StoreClock()
         self._limits = limits or StoreLimits()
         self._records: dict[TaskKey, TaskRecord] = {}
-        self._journals: dict[TaskKey, deque[TaskEvent]] = {}
+        self._journals = Journals(self._limits)
         self._waiting = WaitingTasks()
         self._due = Timetable()
         # By tenant and holder, whether or not the lease is over.
@@ -96,20 +97,20 @@ class MemoryTaskStore:
         return decision
 
     async def append(self, key: TaskKey, holder: Holder, draft: EventDraft) -> Decision[TaskEvent]:
-        known = next(
-            (event for event in self._journals.get(key, ()) if event.event_id == draft.event_id), None
-        )
+        known = next((event for event in self._journals.of(key) if event.event_id == draft.event_id), None)
         return await self.update(key, appending(holder, draft, known))
 
     async def events(self, key: TaskKey, after: int, limit: int) -> EventPage:
         record = self._records.get(key)
         if record is None:
             raise not_found()
-        journal = self._journals[key]
-        earliest = journal[0].sequence if journal else record.last_sequence + 1
+        earliest = self._journals.earliest(key, record.last_sequence)
         check_cursor(after, earliest, record.last_sequence)
-        page = [event for event in journal if event.sequence > after][:limit]
+        page = [event for event in self._journals.of(key) if event.sequence > after][:limit]
         return EventPage(tuple(page), earliest, record.last_sequence)
+
+    async def trim_events(self, limit: int) -> int:
+        return self._journals.trim(self._clock.now_ms(), limit)
 
     async def claimable(self, query: ClaimableQuery) -> Sequence[Candidate]:
         ready = islice(self._waiting.until(query, self._clock.now_ms()), query.limit)
@@ -170,11 +171,18 @@ class MemoryTaskStore:
         )
         return ChangePage(tuple(islice(newer, limit)), self._latest)
 
-    async def purgeable(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[TaskKey]:
+    async def purgeable(
+        self,
+        tenant_id: str,
+        ended_before_ms: int,
+        limit: int,
+        states: frozenset[TaskState] = TERMINAL,
+    ) -> Sequence[TaskKey]:
         old = (
             record
             for record in self._records.values()
-            if record.key.tenant_id == tenant_id and purgeable(record, ended_before_ms)
+            if record.key.tenant_id == tenant_id and record.state in states
+            if purgeable(record, ended_before_ms)
         )
         return [record.key for record in heapq.nsmallest(limit, old, key=lambda item: item.updated_at_ms)]
 
@@ -236,8 +244,8 @@ class MemoryTaskStore:
         if not decision.written:
             return
         record = decision.record
-        journal = self._journals.setdefault(record.key, deque(maxlen=self._limits.events_per_task))
-        journal.extend(decision.events)
+        if decision.events:
+            self._journals.add(record.key, decision.events, self._clock.now_ms())
         self._records[record.key] = record
         self._index(before, record)
         if before is None or before.revision != record.revision:
@@ -279,7 +287,8 @@ class MemoryTaskStore:
     def _bury(self, record: TaskRecord) -> Purged:
         key = record.key
         self._tombstones[key] = tombstone(record, self._clock.now_ms())
-        del self._records[key], self._journals[key], self._positions[key]
+        del self._records[key], self._positions[key]
+        self._journals.forget(key)
         self._waiting.put(key, record.definition.driver, None)
         self._due.put(key, None)
         for attempt in record.attempts:

@@ -12,6 +12,7 @@ from durable_service.core.admission import Created, TaskCreation, create
 from durable_service.core.definition import TaskKey
 from durable_service.core.model import Holder, TaskEvent, TaskRecord
 from durable_service.core.retention import purgeable, tombstone
+from durable_service.core.states import TERMINAL, TaskState
 from durable_service.core.step import Decision
 from durable_service.store import sqlite_queries as queries
 from durable_service.store.base import (
@@ -139,6 +140,11 @@ class SqliteTaskStore:
     async def events(self, key: TaskKey, after: int, limit: int) -> EventPage:
         return await self._read(lambda connection: queries.event_page(connection, key, after, limit))
 
+    async def trim_events(self, limit: int) -> int:
+        if self._limits.event_age_ms is None:
+            return 0
+        return await self._writer.do(lambda transaction: transaction.trim_events(limit))
+
     async def claimable(self, query: ClaimableQuery) -> Sequence[Candidate]:
         now_ms = self._clock.now_ms()
         return await self._read(lambda connection: queries.claimable(connection, query, now_ms))
@@ -191,9 +197,15 @@ class SqliteTaskStore:
     async def changes(self, tenant_id: str, after: int, limit: int) -> ChangePage:
         return await self._read(lambda connection: queries.changes(connection, tenant_id, after, limit))
 
-    async def purgeable(self, tenant_id: str, ended_before_ms: int, limit: int) -> Sequence[TaskKey]:
+    async def purgeable(
+        self,
+        tenant_id: str,
+        ended_before_ms: int,
+        limit: int,
+        states: frozenset[TaskState] = TERMINAL,
+    ) -> Sequence[TaskKey]:
         return await self._read(
-            lambda connection: queries.purgeable_keys(connection, tenant_id, ended_before_ms, limit)
+            lambda connection: queries.purgeable_keys(connection, tenant_id, ended_before_ms, limit, states)
         )
 
     async def purge(self, keys: Sequence[TaskKey], ended_before_ms: int) -> Sequence[Purged]:

@@ -200,14 +200,22 @@ def backlog(connection: sqlite3.Connection, tenant_id: str, now_ms: int) -> Back
 
 
 def purgeable_keys(
-    connection: sqlite3.Connection, tenant_id: str, before_ms: int, limit: int
+    connection: sqlite3.Connection,
+    tenant_id: str,
+    before_ms: int,
+    limit: int,
+    states: frozenset[TaskState],
 ) -> list[TaskKey]:
-    rows = connection.execute(
-        "SELECT tenant_id, task_id FROM tasks WHERE tenant_id = ? AND updated_at_ms < ?"
-        f" AND state IN ({_ENDED}) ORDER BY updated_at_ms LIMIT ?",
-        (tenant_id, before_ms, limit),
+    ended = (
+        connection.execute(
+            "SELECT updated_at_ms, task_id FROM tasks WHERE tenant_id = ? AND state = ? AND updated_at_ms < ?"
+            f" AND state IN ({_ENDED}) ORDER BY updated_at_ms LIMIT ?",
+            (tenant_id, state, before_ms, limit),
+        )
+        for state in states
     )
-    return [TaskKey(*row) for row in rows]
+    oldest = heapq.nsmallest(limit, (row for rows in ended for row in rows))
+    return [TaskKey(tenant_id, task_id) for _, task_id in oldest]
 
 
 def referenced(connection: sqlite3.Connection, blob_keys: Sequence[str]) -> frozenset[str]:

@@ -112,8 +112,48 @@ CREATE TABLE claims (
 ) WITHOUT ROWID;
 """
 
+# What the bounds of journals go by, in front of what is large; and ended tasks by how they ended.
+_RETENTION: Final = """
+CREATE TABLE journal (
+    id INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    event_id TEXT,
+    at_ms INTEGER NOT NULL,
+    data_bytes INTEGER NOT NULL,
+    bytes_before INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+);
+INSERT INTO journal
+    SELECT id, sequence, event_id,
+        -- A damaged entry is taken for as old as the one before it: no journal gets a hole by its age.
+        max(at_ms) OVER (PARTITION BY id ORDER BY sequence),
+        data_bytes,
+        sum(data_bytes) OVER (PARTITION BY id ORDER BY sequence) - data_bytes,
+        body, checksum
+    FROM (
+        SELECT id, sequence, event_id, body, checksum,
+            coalesce(json_extract(entry, '$.event.at_ms'), 0) AS at_ms,
+            coalesce(length(CAST(json_extract(entry, '$.event.data') AS BLOB)), 0) AS data_bytes
+        FROM (
+            SELECT *, CASE WHEN json_valid(CAST(body AS TEXT)) THEN CAST(body AS TEXT) END AS entry
+            FROM events
+        )
+    )
+    ORDER BY id, sequence;
+DROP TABLE events;
+ALTER TABLE journal RENAME TO events;
+CREATE UNIQUE INDEX events_by_sequence ON events (id, sequence);
+CREATE UNIQUE INDEX events_by_event_id ON events (id, event_id) WHERE event_id IS NOT NULL;
+CREATE INDEX events_by_age ON events (at_ms);
+
+DROP INDEX tasks_by_end;
+CREATE INDEX tasks_by_end ON tasks (tenant_id, state, updated_at_ms)
+    WHERE state IN ('completed', 'failed', 'canceled', 'stopped');
+"""
+
 # In order; a script is never changed once it was released, another is appended.
-MIGRATIONS: Final = (_FIRST, _CLAIMS)
+MIGRATIONS: Final = (_FIRST, _CLAIMS, _RETENTION)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -14,10 +14,10 @@ from durable_service.core.states import ActionState, ApprovalDecision, TaskState
 from durable_service.store.base import StoreLimits, TaskChange
 from durable_service.store.record_document import (
     encode_definition,
-    encode_event,
     encode_lease,
     encode_progress,
 )
+from durable_service.store.sqlite_journal import add_events, drop_old_events
 from durable_service.store.sqlite_rows import checksum, event_by_id, meta, stored_task, tombstone_of
 
 _INSERT_TASK = """
@@ -182,6 +182,15 @@ class Transaction:
         self.staged[key] = None
         self.changes.append(TaskChange(stored.record, None))
 
+    def trim_events(self, limit: int) -> int:
+        """Drops journal entries that are too old; how many."""
+        age_ms = self._limits.event_age_ms
+        if age_ms is None:
+            return 0
+        dropped = drop_old_events(self._connection, self.now_ms - age_ms, limit)
+        self.wrote = self.wrote or dropped > 0
+        return dropped
+
     def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         """True the first time; forgets what has expired."""
         if not self._forgot_nonces:
@@ -216,20 +225,9 @@ class Transaction:
 
     def _keep(self, stored: Stored, before: TaskRecord | None, events: Iterable[TaskEvent]) -> None:
         kept = tuple(events)
-        for event in kept:
-            body = encode_event(event)
-            self._write(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-                stored.id,
-                event.sequence,
-                event.event_id,
-                body,
-                checksum(body),
-            )
-        last = stored.record.last_sequence
-        if kept and last > self._limits.events_per_task:
-            oldest = last - self._limits.events_per_task
-            self._write("DELETE FROM events WHERE id = ? AND sequence <= ?", stored.id, oldest)
+        if kept:
+            self.wrote = True
+            add_events(self._connection, stored.id, kept, self._limits, self.now_ms)
         self.staged[stored.record.key] = stored
         self.changes.append(TaskChange(before, stored.record, kept))
 

@@ -15,6 +15,7 @@ from durable_service.store.contract.reading import (
     RestartCases,
     RetentionCases,
 )
+from durable_service.store.contract.retention import JournalBoundCases
 from durable_service.store.contract.scene import CONTRACT_LIMITS, StoreHarness
 from durable_service.store.contract.updating import UpdatingCases
 
@@ -26,6 +27,7 @@ class TaskStoreContract(
     QueueCases,
     ListCases,
     JournalCases,
+    JournalBoundCases,
     ApprovalCases,
     RetentionCases,
     OverviewCases,

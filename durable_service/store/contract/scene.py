@@ -19,7 +19,9 @@ TENANT = "tenant"
 DRIVER = Driver("fixture", 1)
 LEASE_MS = 10_000
 # What a store under test is built with: small enough to reach.
-CONTRACT_LIMITS = StoreLimits(task_bytes=100_000, events_per_task=6)
+CONTRACT_LIMITS = StoreLimits(
+    task_bytes=100_000, events_per_task=6, event_bytes_per_task=1_000, event_age_ms=3_600_000
+)
 
 
 class StoreHarness(Protocol):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from durable_service.core.availability import Queue
 from durable_service.core.definition import Driver
+from durable_service.core.states import TaskState
 from durable_service.store.base import (
     ApprovalMark,
     ClaimableQuery,
@@ -43,6 +44,7 @@ async def test_every_question_has_an_index(tmp_path: Path) -> None:
     await store.granted(TENANT, "worker-1", "claim")
     await store.changes(TENANT, 0, 10)
     await store.purgeable(TENANT, 1, 10)
+    await store.purgeable(TENANT, 1, 10, frozenset({TaskState.FAILED}))
     await store.referenced(["0" * 64])
     await store.backlog(TENANT)
     await store.get(key("missing"))

@@ -39,7 +39,7 @@ from durable_service.store.contract.scene import DRIVER, TENANT, creation, key
 from durable_service.store.memory import MemoryTaskStore
 from durable_service.store.sqlite import SqliteTaskStore
 
-LIMITS = StoreLimits(events_per_task=5)
+LIMITS = StoreLimits(events_per_task=5, event_bytes_per_task=300, event_age_ms=1_500)
 NAMES = ("a", "b", "c")
 DIGEST = "sha256:" + "0" * 64
 names = st.sampled_from(NAMES)
@@ -167,7 +167,11 @@ class Agreement(RuleBasedStateMachine):
             bound = record.actions["gated"].prepared_hash
             self.run(name, decide, Verdict(f"approval-{name}", "ann", bound, approved, "note"))
 
-    @rule(name=names, event_id=st.sampled_from(["e1", "e2"]), data=st.sampled_from(["1", "2"]))
+    @rule(
+        name=names,
+        event_id=st.sampled_from(["e1", "e2"]),
+        data=st.sampled_from(["1", "2", '"' + "é" * 60 + '"']),
+    )
     def append(self, name: str, event_id: str, data: str) -> None:
         draft = EventDraft(event_id, "note", CanonicalJson(data))
         self.both(lambda store: store.append(key(name), self.holders[name], draft))
@@ -191,6 +195,10 @@ class Agreement(RuleBasedStateMachine):
             "acknowledge": partial(self.run, name, outcomes.acknowledge_cancellation, holder),
         }
         commands[how]()
+
+    @rule(limit=st.integers(1, 5))
+    def trim(self, limit: int) -> None:
+        self.both(lambda store: store.trim_events(limit))
 
     @rule()
     def sweep(self) -> None:
@@ -216,6 +224,7 @@ class Agreement(RuleBasedStateMachine):
             self.ask("list_tasks", TaskQuery(TENANT, queue=queue), None, 10)
         ended = frozenset({TaskState.CANCELED, TaskState.COMPLETED})
         self.ask("list_tasks", TaskQuery(TENANT, states=ended), None, 10)
+        self.ask("purgeable", TENANT, self.now_ms, 10, frozenset({TaskState.CANCELED}))
         self.ask("next_due_ms")
         self.ask("pending_approvals", TENANT, "ann", None, 10)
         self.ask("unknown_actions", TENANT, None, 10)
