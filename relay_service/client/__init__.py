@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from relay_service.client.connection import Connection
     from relay_service.client.daemon import Daemon, JobContext
     from relay_service.client.errors import (
+        JobAbandonedError,
         JobEndedError,
         JobEndReason,
         JobFailedError,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from relay_service.client.keys import Keys
     from relay_service.client.outcomes import CanceledOutcome, ErrorOutcome, OkOutcome
     from relay_service.client.payloads import ChatMessage, ChatPayload, GeneratePayload
-    from relay_service.client.site import JobHandle, JobResult, Site
+    from relay_service.client.site import HandOver, JobHandle, JobResult, Site
 
 __all__ = [
     "BlockingSite",
@@ -34,6 +35,8 @@ __all__ = [
     "ErrorOutcome",
     "GeneratePayload",
     "Grant",
+    "HandOver",
+    "JobAbandonedError",
     "JobContext",
     "JobEndReason",
     "JobEndedError",
@@ -55,6 +58,7 @@ _MODULES = {
     "connection": ("Connection",),
     "daemon": ("Daemon", "JobContext"),
     "errors": (
+        "JobAbandonedError",
         "JobEndReason",
         "JobEndedError",
         "JobFailedError",
@@ -66,7 +70,7 @@ _MODULES = {
     "keys": ("Keys",),
     "outcomes": ("CanceledOutcome", "ErrorOutcome", "OkOutcome"),
     "payloads": ("ChatMessage", "ChatPayload", "GeneratePayload"),
-    "site": ("JobHandle", "JobResult", "Site"),
+    "site": ("HandOver", "JobHandle", "JobResult", "Site"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -115,6 +115,15 @@ class SiteClosedError(Exception):
         self.job_id = job_id
 
 
+class JobAbandonedError(Exception):
+    """The job was abandoned here while it went on at the relay; enqueue it again by its id to take it up."""
+
+    def __init__(self, job_id: str) -> None:
+        """Tell that nobody here waits for `job_id` any more."""
+        super().__init__(f"the job {job_id} was abandoned before its end was known")
+        self.job_id = job_id
+
+
 class JobFailedError(Exception):
     """The device reports an outcome that has no answer.
 

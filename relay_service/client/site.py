@@ -24,6 +24,7 @@ from relay_service.client.payloads import Payload
 from relay_service.client.signing_keys import BAD_SIGNATURE, CurrentSigner, SigningKeys
 from relay_service.client.site_catch_up import CatchUp
 from relay_service.client.site_envelopes import JobResult, SiteEnvelopes, Trust
+from relay_service.client.site_hand_over import Admit, HandOver
 from relay_service.client.site_inbox import InboxReader
 from relay_service.client.site_jobs import JobHandle, JobTable, SiteJob, make_stub, plaintext_of
 from relay_service.client.site_listening import Listening
@@ -36,7 +37,7 @@ from service_common.clocks import Clock, SystemClock
 from service_common.deadlines import within
 from service_common.session_client import FINAL_REASONS, SessionClient
 
-__all__ = ["JobHandle", "JobResult", "Site"]
+__all__ = ["Admit", "HandOver", "JobHandle", "JobResult", "Site"]
 
 logger = logging.getLogger("sealwork.client")
 
@@ -56,6 +57,9 @@ class Site:
             print((await job.result()).text)
 
     Plaintexts are kept here until their job ends; the relay only ever holds what is sealed.
+
+    Attributes:
+        site_id: Its id at the relay.
     """
 
     def __init__(  # noqa: PLR0913 - options, all of them named
@@ -96,6 +100,7 @@ class Site:
             ValueError: The address or the id cannot be used.
         """
         connection = Connection(address) if isinstance(address, str) else address
+        self.site_id = site_id
         self._clock = clock or SystemClock()
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
         self._earlier_key_ids = frozenset(each.key_id for each in earlier_keys)
@@ -163,7 +168,7 @@ class Site:
         finally:
             await self._stop()
 
-    async def enqueue(
+    async def enqueue(  # noqa: PLR0913 - options, all of them named
         self,
         payload: Payload | str,
         *,
@@ -173,6 +178,9 @@ class Site:
         purpose: str | None = None,
         job_id: str | None = None,
         deadline_ms: int = DEADLINE_MS,
+        deadline_at_ms: int | None = None,
+        admit: Admit | None = None,
+        acknowledge: bool | None = None,
     ) -> JobHandle:
         """Publish a job. The payload stays here until a device has claimed it.
 
@@ -187,6 +195,10 @@ class Site:
             purpose: A need that the site has declared.
             job_id: 1 to 128 characters, unique within the site; a random one by default.
             deadline_ms: After this many milliseconds the work is pointless.
+            deadline_at_ms: The instant, epoch milliseconds, in place of `deadline_ms`.
+            admit: Asked before the payload leaves, each time that a device has claimed the job; only then
+                can the work begin.
+            acknowledge: For this job, in place of what the site was made with.
 
         Raises:
             RelayError: The relay refused, or cannot be reached.
@@ -203,10 +215,11 @@ class Site:
             audience=Audience(audience),
             purpose=purpose,
             text_length=text_length,
-            deadline_at_ms=self._clock.now_ms() + deadline_ms,
+            deadline_at_ms=self._clock.now_ms() + deadline_ms if deadline_at_ms is None else deadline_at_ms,
         )
-        known = self._jobs.get(stub.id)
-        return self._handle_of(known or await self._publish_as_signed(SiteJob(stub, plaintext)))
+        job = self._jobs.get(stub.id) or await self._publish_as_signed(SiteJob(stub, plaintext, admit))
+        told = self._acknowledge if acknowledge is None else acknowledge
+        return self._handle_of(job, acknowledge=told)
 
     async def cancel(self, job_id: str) -> bool:
         """Withdraw a job of this site, of whichever process.
@@ -267,8 +280,9 @@ class Site:
 
     # -- jobs ---------------------------------------------------------------------------
 
-    def _handle_of(self, job: SiteJob) -> JobHandle:
-        return JobHandle(job, self.cancel, self._desk.settle, acknowledge=self._acknowledge)
+    def _handle_of(self, job: SiteJob, *, acknowledge: bool) -> JobHandle:
+        settle, forget = self._desk.settle, self._jobs.forget
+        return JobHandle(job, self.cancel, settle, forget, acknowledge=acknowledge)
 
     async def _key_id_for(self, job_id: str | None) -> str:
         """A job that was published before a rotation keeps the key that its stub names."""

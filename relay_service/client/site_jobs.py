@@ -5,8 +5,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
+from relay_service.client.errors import JobAbandonedError
 from relay_service.client.payloads import Payload, dump_payload, size_class, utf16_length
 from relay_service.client.site_envelopes import JobResult
+from relay_service.client.site_hand_over import Admit
 from relay_service.client.wire import AUDIENCES, SIZE_CLASSES, timestamp_of
 from relay_service.core.identity import PublicIdentity
 from relay_service.core.model import Audience
@@ -21,6 +23,7 @@ class SiteJob:
     Attributes:
         stub: As it was published.
         plaintext: Kept to the end: a job that goes back to the queue is sealed again, to another device.
+        admit: Asked before each payload leaves; None lets every one leave.
         ending: The result, or why there is none.
         sealed_to: By lease, the device that the payload was sealed to.
         handled: Ids of the notices that need nothing more from here.
@@ -29,12 +32,15 @@ class SiteJob:
         requeues: How often the job went back to the queue, as far as was told.
     """
 
-    __slots__ = ("ending", "handled", "over", "plaintext", "requeues", "sealed", "sealed_to", "stub")
+    __slots__ = (
+        *("admit", "ending", "handled", "over", "plaintext", "requeues", "sealed", "sealed_to", "stub"),
+    )
 
-    def __init__(self, stub: job_pb2.JobStub, plaintext: str) -> None:
+    def __init__(self, stub: job_pb2.JobStub, plaintext: str, admit: Admit | None = None) -> None:
         """Keep a job; nothing has been published yet."""
         self.stub = stub
         self.plaintext = plaintext
+        self.admit = admit
         self.ending: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
         self.sealed_to: dict[str, PublicIdentity] = {}
         self.handled: set[str] = set()
@@ -69,6 +75,7 @@ class JobHandle:
         job: SiteJob,
         withdraw: Callable[[str], Coroutine[Any, Any, bool]],
         settle: Callable[[SiteJob], None],
+        forget: Callable[[SiteJob], None],
         *,
         acknowledge: bool,
     ) -> None:
@@ -78,11 +85,13 @@ class JobHandle:
             job: The job.
             withdraw: Cancels it at the relay.
             settle: Lets the relay forget it.
+            forget: Forgets it here.
             acknowledge: Settle as soon as the result has been handed over.
         """
         self._job = job
         self._withdraw = withdraw
         self._settle = settle
+        self._forget = forget
         self._acknowledge = acknowledge
 
     @property
@@ -155,6 +164,14 @@ class JobHandle:
         """Let the relay forget the job, now that its end is known and safely stored here."""
         self._settle(self._job)
 
+    def abandon(self) -> None:
+        """Forget the job here: no payload of it leaves this process any more, and its end is not awaited.
+
+        Nothing is withdrawn. The job goes on at the relay, and whoever enqueues its id again takes it up.
+        """
+        self._forget(self._job)
+        self._job.fail(JobAbandonedError(self.id))
+
     def __repr__(self) -> str:
         return f"JobHandle(id={self.id!r}, done={self.done})"
 
@@ -182,8 +199,9 @@ class JobTable:
         self._settled.pop(job.stub.id, None)
 
     def forget(self, job: SiteJob) -> None:
-        """Drop a job that was never published."""
-        self._jobs.pop(job.stub.id, None)
+        """Drop a job that was never published, or that nobody here cares for any more."""
+        if self._jobs.get(job.stub.id) is job:
+            del self._jobs[job.stub.id]
 
     def settle(self, job: SiteJob) -> bool:
         """Drop a job whose end has been handed over; False when that was done before."""

@@ -11,6 +11,7 @@ from relay_service.client.dual_calls import DualCalls
 from relay_service.client.envelope import SealError
 from relay_service.client.errors import JobEndedError, RelayError, ResultRefusedError
 from relay_service.client.site_envelopes import ResultMessage, SiteEnvelopes, UntrustedDevice
+from relay_service.client.site_hand_over import Admit, hand_over_of
 from relay_service.client.site_jobs import JobTable, SiteJob
 from relay_service.client.site_settlement import Settlement
 from relay_service.client.wire import identity_from_proto, job_end_of
@@ -125,6 +126,34 @@ class NoticeDesk:
         except SealError as error:
             self._give_up(job, error)
             return
+        if job.admit is None:
+            self._hand_over(job, notice, request)
+        else:
+            self._calls.spawn(self._ask(job.admit, job, notice, request))
+
+    async def _ask(
+        self,
+        admit: Admit,
+        job: SiteJob,
+        notice: site_plane_pb2.SiteNotice,
+        request: site_plane_pb2.SealPayloadRequest,
+    ) -> None:
+        try:
+            admitted = await admit(hand_over_of(job.stub.id, notice.please_seal))
+        except Exception as error:  # noqa: BLE001 - whoever is asked may fail, and then nothing leaves
+            logger.warning("no payload of job %s leaves: %s", job.stub.id, type(error).__name__)
+            job.handled.discard(notice.notice_id)
+            return
+        # No await in between: whoever has agreed may count on it that the payload is on its way.
+        if admitted and not job.ending.done():
+            self._hand_over(job, notice, request)
+
+    def _hand_over(
+        self,
+        job: SiteJob,
+        notice: site_plane_pb2.SiteNotice,
+        request: site_plane_pb2.SealPayloadRequest,
+    ) -> None:
         job.sealed_to[notice.please_seal.lease_id] = identity_from_proto(notice.please_seal.device)
         self._calls.post("seal_payload", SEAL_PAYLOAD, request, partial(self._sealed, job, notice.notice_id))
 
