@@ -14,6 +14,8 @@ Answer = TypeVar("Answer")
 
 # No principal has one in its id, so the first one in a holder's name ends the principal.
 _SEPARATOR = "/"
+# Built once: every call of a worker asks.
+_OVERSEERS = frozenset({Role.OPERATOR, Role.ADMIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,14 @@ class Caller:
 
     def sees(self, record: TaskRecord) -> bool:
         """Whether the task exists as far as this caller is concerned."""
-        if record.key.tenant_id != self.tenant_id:
+        definition = record.definition
+        if definition.identity.tenant_id != self.principal.tenant_id:
             return False
-        if not self.roles.isdisjoint({Role.OPERATOR, Role.ADMIN}):
+        if not self.roles.isdisjoint(_OVERSEERS):
             return True
-        if Role.SUBMITTER in self.roles and record.definition.identity.actor_id == self.actor_id:
+        if Role.SUBMITTER in self.roles and definition.identity.actor_id == self.actor_id:
             return True
-        return Role.WORKER in self.roles and self.principal.executes(record.definition.driver)
+        return Role.WORKER in self.roles and self.principal.executes(definition.driver)
 
     def executes(self, driver: Driver | None) -> bool:
         return Role.WORKER in self.roles and self.principal.executes(driver)

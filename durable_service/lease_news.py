@@ -36,6 +36,26 @@ class WakePush:
     sequence: int
 
 
+def is_record_keeping(change: TaskChange) -> bool:
+    """Whether a holder has written something down, and the task stands where it stood.
+
+    Most changes are like this. They concern those who read the task, and nobody who waits for work, for a
+    lease or for an instant.
+    """
+    before, after = change.before, change.after
+    return (
+        before is not None
+        and after is not None
+        and not change.remote
+        and after.lease is not None
+        and after.lease is before.lease
+        and after.state is before.state
+        and after.actions is before.actions
+        and after.approvals is before.approvals
+        and after.not_before_ms == before.not_before_ms
+    )
+
+
 def lease_push(change: TaskChange) -> LeasePush | None:
     """A cancel for the holder, or the loss of the lease by another's act; None when there is neither."""
     before, after = change.before, change.after

@@ -15,6 +15,7 @@ from durable_service.blob_collector import BlobCollector
 from durable_service.certificates import Certificates, PrincipalAuthenticator
 from durable_service.core.limits import ARTIFACT_BYTES
 from durable_service.durable_metrics import DurableMetrics
+from durable_service.lease_news import is_record_keeping
 from durable_service.open_tasks import OpenTasks
 from durable_service.planes import (
     action_plane,
@@ -237,6 +238,8 @@ class DurableServer:
 
     def _hear(self, change: TaskChange) -> None:
         self._counts.note(change)
+        if is_record_keeping(change):
+            return
         self._parts.open_tasks.note(change)
         self._sweeper.note(change)
         # Verdicts before hints: a worker learns that it lost a task before it hears that one can be claimed.

@@ -46,6 +46,8 @@ class TaskNews:
         record = change.after or change.before
         if record is None:
             return
-        for subject in (None, record.key.tenant_id, record.key):
-            for listener in tuple(self._listeners.get(subject, {}).values()):
+        key = record.key
+        for subject in (None, key.tenant_id, key):
+            present = self._listeners.get(subject)
+            for listener in tuple(present.values()) if present else ():
                 listener(change)

@@ -5,8 +5,10 @@ What is accepted has one canonical form, and that form is accepted again.
 """
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import lt
 from typing import Final
 
 from durable_service.core.canonical_json import (
@@ -27,6 +29,15 @@ from durable_service.core.limits import (
 # From here on a number's canonical form has an exponent and cannot be taken for an exact integer.
 _FIRST_EXPONENT_FORM: Final = 1e21
 _LONGEST_SAFE_INTEGER: Final = len(f"-{MAXIMUM_SAFE_INTEGER}")
+
+# Of objects that are canonical as they are: no escapes, no fractions, no exponents, nothing nested, and no
+# name that could be an array index. A text holds no quotation mark, so only a name is followed by a colon.
+_LONGEST_PLAIN: Final = 1_024
+_NAME: Final = rb'"[A-Za-z_.-][A-Za-z0-9_.-]*"'
+_VALUE: Final = rb'(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,14}|true|false|null)'
+_PLAIN_OBJECT: Final = re.compile(rb"\{%b:%b(?:,%b:%b)*\}" % (_NAME, _VALUE, _NAME, _VALUE))
+_PLAIN_NAME: Final = re.compile(rb'"([^"]+)":')
+_UNSAFE: Final = frozenset(name.encode() for name in UNSAFE_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,22 @@ def parse_json(data: bytes, field: str = "", limits: JsonLimits = JsonLimits()) 
 
 def parse_canonical(data: bytes, field: str = "", limits: JsonLimits = JsonLimits()) -> CanonicalJson:
     """The canonical text of what `parse_json` reads; raises the same."""
+    if _is_plain(data, limits):
+        return CanonicalJson(data.decode())
     return canonical_json(parse_json(data, field, limits))
+
+
+def _is_plain(data: bytes, limits: JsonLimits) -> bool:
+    """Whether this is a small object of simple members, within the limits and in its canonical form already.
+
+    Nearly all data of journals is like this, and the way by `parse_json` takes ten times as long.
+    """
+    if len(data) > min(_LONGEST_PLAIN, limits.size_bytes) or not _PLAIN_OBJECT.fullmatch(data):
+        return False
+    names = _PLAIN_NAME.findall(data)
+    # Strictly rising: in order, and none is there twice.
+    in_order = all(map(lt, names, names[1:]))
+    return in_order and _UNSAFE.isdisjoint(names) and len(names) < limits.nodes and limits.depth > 0
 
 
 def _parsed(data: bytes, field: str, depth: int) -> object:

@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from durable_service.caller import Caller
+from durable_service.core.errors import DomainError
 from durable_service.planes.action_calls import ActionCalls
-from durable_service.planes.gate import Gate, errors_told
+from durable_service.planes.gate import Gate
 from durable_service.planes.lease_calls import LeaseCalls
 from durable_service.planes.record_calls import RecordCalls
-from durable_service.planes.refusals import body_too_large, not_implemented
+from durable_service.planes.refusals import body_too_large, not_implemented, refused
 from durable_service.sessions.framing import DOMAIN
 from sealwork.durable.v1 import worker_service_pb2
 from service_common.call_failures import refusal_of
@@ -54,11 +55,12 @@ class StreamCalls:
             limit: largest body either way, in bytes.
         """
         try:
-            with errors_told():
-                return await self._answer(principal_id, worker_id, call, limit)
+            return await self._answer(principal_id, worker_id, call, limit)
+        except DomainError as error:
+            refusal = refused(error)
         except Exception as error:  # noqa: BLE001 - as the unary call maps them
             refusal = refusal_of(error, "a call on a worker's stream")
-            return worker_service_pb2.WorkerReply(id=call.id, error=refusal.to_status(DOMAIN))
+        return worker_service_pb2.WorkerReply(id=call.id, error=refusal.to_status(DOMAIN))
 
     async def _answer(
         self, principal_id: str, worker_id: str, call: worker_service_pb2.WorkerCall, limit: int
@@ -69,8 +71,9 @@ class StreamCalls:
         request = getattr(call, arm)
         if request.ByteSize() > limit:
             raise body_too_large(limit)
-        if not request.lease.worker_id:
-            request.lease.worker_id = worker_id
+        lease = request.lease
+        if not lease.worker_id:
+            lease.worker_id = worker_id
         response = await self._calls[arm](self._gate.caller(METHODS[arm], principal_id), request)
         if response.ByteSize() > limit:
             raise body_too_large(limit)

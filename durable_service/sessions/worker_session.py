@@ -152,8 +152,11 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
     async def receive(self, item: WorkerItem) -> None:
         """Handles one item."""
         arm = item.WhichOneof("item")
-        if arm != "call":
-            await self._under_way.begun()
+        if arm == "call":
+            # Its errors are replies.
+            await self._under_way.start(tasks_of(item.call), partial(self._answer, item.call))
+            return
+        await self._under_way.begun()
         with errors_told():
             await getattr(self, f"_receive_{arm}")(item)
 
@@ -215,9 +218,6 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
         await self.settle()
         self._begun_ms = await self._store.now_ms() if not self._inventory else self._begun_ms
         await self._take_inventory(item.inventory)
-
-    async def _receive_call(self, item: WorkerItem) -> None:
-        await self._under_way.start(tasks_of(item.call), partial(self._answer, item.call))
 
     async def _receive_draining(self, item: WorkerItem) -> None:  # noqa: ARG002 - it has no fields
         self._leaving = True

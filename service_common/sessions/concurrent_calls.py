@@ -34,9 +34,9 @@ class ConcurrentCalls:
         if self._most == 1:
             await call()
             return
-        while len(self._running) >= self._most or self._meets(keys):
+        while self._running and (len(self._running) >= self._most or self._meets(keys)):
             await self._one_ends()
-        task = asyncio.create_task(call())
+        task = asyncio.get_running_loop().create_task(call())
         self._running[task] = keys
         task.add_done_callback(self._forget)
         self._unbegun = True

@@ -89,13 +89,18 @@ class Outbound(Generic[Item]):
         self._found_full = self._found_full or room <= 0
         return room
 
+    @property
+    def crowded(self) -> bool:
+        """The control lane is at least half full, and what is in it will be written."""
+        return self._open and 2 * len(self._controls) >= self._control_bound
+
     async def control_room(self) -> None:
         """Returns when the control lane is less than half full, or nothing is written any more.
 
         Whoever answers many requests at once waits here between them, so that only a peer that
         does not read its answers can fill the lane.
         """
-        while self._open and 2 * len(self._controls) >= self._control_bound:
+        while self.crowded:
             if self._eased is None:
                 self._eased = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._eased)

@@ -287,7 +287,8 @@ class ServerSession(Generic[Item, ServerItem]):
 
     async def _receive_items(self, seq: int, items: Sequence[Item], first: int = 0) -> None:
         for index, item in enumerate(items, first):
-            await self.outbound.control_room()
+            if self.outbound.crowded:
+                await self.outbound.control_room()
             if index % _ITEMS_PER_TURN == _ITEMS_PER_TURN - 1:
                 await asyncio.sleep(0)
             if self._end is not None:
