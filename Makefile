@@ -17,7 +17,7 @@ BACKEND ?= model
 # Further arguments for test, bench, serve-relay and serve-durable.
 ARGS ?=
 
-CHECKED := $(wildcard relay_service durable_service service_common protos requirements tests bench examples/python)
+CHECKED := $(wildcard relay_service durable_service service_common relay_connector protos requirements tests bench examples/python)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint proto proto-check wheel bench interop guarantees serve-relay serve-durable lock clean

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-PACKAGES = ("relay_service", "service_common", "durable_service")
+PACKAGES = ("relay_service", "service_common", "durable_service", "relay_connector")
 PRIVATE_KEY_MODULES = ("nacl.public", "nacl.secret", "nacl.signing")
 MAY_HOLD_PRIVATE_KEYS = (
     "relay_service/client/",

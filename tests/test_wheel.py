@@ -19,8 +19,9 @@ sys.path[:0] = [unpacked]
 # Appended as a plain folder: its .pth files, which may name the checkout, are not read.
 sys.path.append(site_packages)
 from sealwork.relay.v1 import daemon_plane_pb2, daemon_plane_pb2_grpc
-import relay_service, service_common, durable_service
-for module in (daemon_plane_pb2, daemon_plane_pb2_grpc, relay_service, service_common, durable_service):
+import relay_connector, relay_service, service_common, durable_service
+packages = (relay_connector, relay_service, service_common, durable_service)
+for module in (daemon_plane_pb2, daemon_plane_pb2_grpc, *packages):
     assert module.__file__.startswith(unpacked), module.__file__
 scripts = next(iter(importlib.metadata.distributions(name="sealwork", path=[unpacked]))).entry_points
 print(*sorted(script.name for script in scripts if callable(script.load())))
@@ -47,6 +48,7 @@ def test_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "durable_service",
+        "relay_connector",
         "relay_service",
         "sealwork",
         "service_common",

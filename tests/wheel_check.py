@@ -16,7 +16,7 @@ CONSTRAINTS = Path(__file__).resolve().parent.parent / "requirements" / "constra
 
 _IMPORT = """
 import importlib, importlib.metadata, pathlib, pkgutil, sys
-names = ["relay_service", "service_common", "durable_service", "sealwork"]
+names = ["relay_service", "service_common", "durable_service", "relay_connector", "sealwork"]
 for name in names:
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, name + "."):
