@@ -11,10 +11,13 @@ from durable_service.core.limits import (
     ARTIFACT_BYTES,
     BLOB_BYTES,
     DEFAULT_LEASE_MS,
+    EVENTS_RETAINED,
     MAXIMUM_LEASE_MS,
     MINIMUM_LEASE_MS,
 )
+from durable_service.purge_policy import parse_purge_policy
 from durable_service.store_forms import FORMS, MEMORY, is_known
+from service_common.durations import show_duration
 from service_common.listener_settings import ListenerSettings
 from service_common.settings import SettingsForm
 
@@ -43,6 +46,19 @@ class DurableSettings(ListenerSettings):
     )
     retention_seconds: Annotated[float, Field(allow_inf_nan=False, ge=0, le=315_360_000)] = Field(
         604_800, description="No task is purged before it has been over for this long."
+    )
+    purge: str = Field(
+        "",
+        description="When ended tasks are purged: 30d, or completed=7d,failed=30d; never if not set.",
+    )
+    events_per_task: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        EVENTS_RETAINED, description="Most journal entries kept of a task; the oldest go first."
+    )
+    event_bytes_per_task: Annotated[int, Field(ge=1, le=1_000_000_000_000)] | None = Field(
+        None, description="Most bytes of data in the journal entries kept of a task; no bound if not set."
+    )
+    event_age_seconds: Annotated[float, Field(allow_inf_nan=False, ge=1, le=315_360_000)] | None = Field(
+        None, description="Journal entries of this age are dropped; kept whatever their age if not set."
     )
     artifact_bytes: Annotated[int, Field(ge=1, le=BLOB_BYTES)] = Field(
         ARTIFACT_BYTES, description="Largest artifact taken, in bytes."
@@ -81,6 +97,12 @@ class DurableSettings(ListenerSettings):
             raise ValueError(f"{value!r} is not supported; supported: {', '.join(FORMS)}")
         return value
 
+    @field_validator("purge")
+    @classmethod
+    def _readable_policy(cls, value: str) -> str:
+        parse_purge_policy(value)
+        return value
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.principals is None:
@@ -89,6 +111,12 @@ class DurableSettings(ListenerSettings):
             )
         if self.blobs is not None and self.store == MEMORY:
             raise ValueError("--blobs is for a store that lasts; memory: keeps artifacts in memory as well")
+        youngest_ms = min(parse_purge_policy(self.purge).values(), default=None)
+        if youngest_ms is not None and youngest_ms < self.retention_seconds * 1_000:
+            raise ValueError(
+                f"--purge is sooner than --retention ({show_duration(self.retention_seconds * 1_000)}) allows: "
+                "lower --retention as well, or purge later"
+            )
         if self.liveness_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("--liveness must be at least twice --heartbeat, or one late beat ends a stream")
         return self

@@ -29,6 +29,9 @@ class DurableMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._entries = metrics.counter("durable_journal_entries_total", "Journal entries by type", ["type"])
         self._ended_tasks = metrics.counter("durable_tasks_ended_total", "Tasks by how they ended", ["state"])
+        self._purged = metrics.counter(
+            "durable_tasks_purged_total", "Tasks purged by how they had ended", ["state"]
+        )
         self._ended = metrics.counter("durable_streams_ended_total", "Streams by how they ended", ["end"])
         self._open = metrics.gauge("durable_streams_open", "Streams of workers open now")
 
@@ -40,6 +43,8 @@ class DurableMetrics:
             if event.event_id is None and event.type in _COUNTED:
                 self._entries.labels(event.type).inc()
         before, after = change.before, change.after
+        if after is None and before is not None:
+            self._purged.labels(before.state.value).inc()
         if after is not None and after.terminal and before is not None and not before.terminal:
             self._ended_tasks.labels(after.state.value).inc()
 

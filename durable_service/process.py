@@ -8,7 +8,9 @@ import structlog
 from durable_service.admission_file import FileAdmission
 from durable_service.config import DurableSettings
 from durable_service.principals_source import FilePrincipals
+from durable_service.purge_policy import parse_purge_policy
 from durable_service.server import DurableServer, ServerOptions
+from durable_service.store.base import StoreLimits
 from durable_service.store_forms import kind_of
 from durable_service.stores import open_stores
 from service_common.background import Background
@@ -34,6 +36,7 @@ DURABLE_LOG_KEYS: Final = LOG_KEYS | {
     "principals",
     "problem",
     "removed",
+    "state",
     "store",
     "task",
     "tenant",
@@ -68,7 +71,7 @@ async def _serve(settings: DurableSettings) -> None:
     admission = None
     if settings.admission is not None:
         admission = FileAdmission(settings.admission, clock, metrics=metrics)
-    async with open_stores(settings.store, settings.blobs) as stores:
+    async with open_stores(settings.store, settings.blobs, _limits(settings)) as stores:
         background = Background()
         server = DurableServer(
             stores, source, _options(settings), clock=clock, metrics=metrics, admission=admission
@@ -96,6 +99,15 @@ async def _serve_until_drained(settings: DurableSettings, server: DurableServer,
             endpoint.close()
 
 
+def _limits(settings: DurableSettings) -> StoreLimits:
+    age = settings.event_age_seconds
+    return StoreLimits(
+        events_per_task=settings.events_per_task,
+        event_bytes_per_task=settings.event_bytes_per_task,
+        event_age_ms=None if age is None else round(age * 1000),
+    )
+
+
 def _options(settings: DurableSettings) -> ServerOptions:
     return ServerOptions(
         listeners=settings.listeners([settings.listen]),
@@ -104,6 +116,7 @@ def _options(settings: DurableSettings) -> ServerOptions:
         store_kind=kind_of(settings.store),
         artifact_bytes=settings.artifact_bytes,
         retention_ms=round(settings.retention_seconds * 1000),
+        purge_after_ms=parse_purge_policy(settings.purge),
         grace_ms=round(settings.drain_grace_seconds * 1000),
         admin_listener=next(iter(settings.listeners([settings.admin_listen])), None),
         measured=bool(settings.metrics_listen),

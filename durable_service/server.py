@@ -1,7 +1,7 @@
 """Wires stores, principals, planes and streams behind a port. Nothing else knows all parts."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Self
@@ -14,6 +14,7 @@ from durable_service.backlog_gauges import BacklogGauges
 from durable_service.blob_collector import BlobCollector
 from durable_service.certificates import Certificates, PrincipalAuthenticator
 from durable_service.core.limits import ARTIFACT_BYTES
+from durable_service.core.states import TaskState
 from durable_service.durable_metrics import DurableMetrics
 from durable_service.lease_news import is_record_keeping
 from durable_service.open_tasks import OpenTasks
@@ -36,6 +37,7 @@ from durable_service.planes.watches import Watches
 from durable_service.principal_keys import PrincipalKeys
 from durable_service.principals import Principals
 from durable_service.principals_source import PrincipalsSource
+from durable_service.retention_rounds import RetentionRounds
 from durable_service.sessions.framing import DOMAIN
 from durable_service.sessions.worker_calls import StreamCalls
 from durable_service.sessions.worker_session import WorkerServices
@@ -97,6 +99,8 @@ class ServerOptions:
         store_kind: what operators are told that the store is.
         admin_listener: where health, reflection and channelz are served, and nothing of any tenant.
         so_reuseport: let several processes share a port.
+        retention_ms: no task is purged before it has been over for this long.
+        purge_after_ms: when tasks are purged on their own, by how they ended; kept where it says nothing.
         measured: keep the gauges of what waits, which cost the store a look four times a minute.
     """
 
@@ -106,6 +110,7 @@ class ServerOptions:
     store_kind: str = "memory"
     artifact_bytes: int = ARTIFACT_BYTES
     retention_ms: int = 604_800_000
+    purge_after_ms: Mapping[TaskState, int] = field(default_factory=dict)
     grace_ms: int = 30_000
     admin_listener: Listener | None = None
     so_reuseport: bool = False
@@ -146,6 +151,14 @@ class DurableServer:
         self._gate = Gate(lambda: source.current)
         self._sweeper = Sweeper(stores.tasks, self.clock)
         self._collector = BlobCollector(stores.tasks, stores.blobs, self.clock)
+        self._retention = RetentionRounds(
+            stores.tasks,
+            stores.blobs,
+            self.clock,
+            self.metrics,
+            purge_after_ms=options.purge_after_ms,
+            retention_ms=options.retention_ms,
+        )
         self._parts = Parts(
             stores.tasks,
             stores.blobs,
@@ -205,6 +218,7 @@ class DurableServer:
             self._background.run(self._parts.open_tasks.keep(self.clock))
         self._background.run(self._sweeper.run())
         self._background.run(self._collector.run())
+        self._background.run(self._retention.run())
         if self._options.measured:
             self._background.run(BacklogGauges(self._store, self.clock, self.metrics).run())
         readiness = Readiness(self.clock, self.state, dict.fromkeys(SERVICES, self._store_answers))

@@ -29,6 +29,7 @@ from durable_service.planes.parts import Parts
 from durable_service.planes.refusals import role_not_allowed
 from durable_service.planes.validation import LONGEST_DELAY_MS, Checks
 from durable_service.principals import Role
+from durable_service.purged_bytes import remove_bytes
 from durable_service.store.base import UnknownMark
 from sealwork.durable.v1 import admin_service_pb2, task_pb2
 
@@ -213,11 +214,8 @@ class AdminCalls:
         purged_tasks = await self._store.purge(keys, ended_before_ms)
         if purged_tasks:
             _log.info("tasks_purged", caller=caller.id, tenant=caller.tenant_id, removed=len(purged_tasks))
-        for purged in purged_tasks:
-            response.purged_task_ids.append(purged.key.task_id)
-            # After the references: bytes without one are collected later if this does not come to its end.
-            for blob_key in purged.blob_keys:
-                await self._parts.blobs.delete(blob_key)
+        response.purged_task_ids.extend(purged.key.task_id for purged in purged_tasks)
+        await remove_bytes(self._parts.blobs, purged_tasks)
 
 
 def _obstacle(

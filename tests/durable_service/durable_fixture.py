@@ -19,7 +19,7 @@ from durable_service.principals import Principal, Principals, Role
 from durable_service.principals_file import format_principals
 from durable_service.principals_source import PrincipalsSource
 from durable_service.server import DurableServer, ServerOptions
-from durable_service.store.base import TaskStore
+from durable_service.store.base import StoreLimits, TaskStore
 from durable_service.store.clock import StoreClock
 from durable_service.store.memory import MemoryTaskStore
 from durable_service.store.sqlite import SqliteTaskStore
@@ -153,6 +153,7 @@ async def serving(
     *,
     principals: Principals = PRINCIPALS,
     database: Path | None = None,
+    limits: StoreLimits | None = None,
     admission: Admission | None = None,
     **options: Any,
 ) -> AsyncIterator[DurableUnderTest]:
@@ -162,7 +163,7 @@ async def serving(
         database: of a SQLite store; tasks are in memory without one.
     """
     clock = ManualClock(START_MS)
-    store = open_store(clock, database)
+    store = open_store(clock, database, limits)
     blobs = MemoryBlobStore(clock.now_ms)
     source = PrincipalsSource(principals)
     given = ServerOptions(
@@ -181,15 +182,15 @@ async def serving(
     await store.close()
 
 
-def open_store(clock: ManualClock, database: Path | None) -> TaskStore:
+def open_store(clock: ManualClock, database: Path | None, limits: StoreLimits | None = None) -> TaskStore:
     """A store whose time is the test's."""
 
     def steady() -> int:
         return round(clock.monotonic() * 1000)
 
     if database is None:
-        return MemoryTaskStore(StoreClock(clock.now_ms, steady))
-    return SqliteTaskStore(database, wall=clock.now_ms, steady=steady)
+        return MemoryTaskStore(StoreClock(clock.now_ms, steady), limits)
+    return SqliteTaskStore(database, limits=limits, wall=clock.now_ms, steady=steady)
 
 
 @asynccontextmanager

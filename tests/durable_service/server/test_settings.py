@@ -44,6 +44,16 @@ class TestSettings:
             ({"principals": "p", "dev": True, "listen": "0.0.0.0:1"}, "--dev serves loopback alone"),
             ({"principals": "p", "store": "mysql://x"}, "--store: 'mysql://x' is not supported"),
             ({"principals": "p", "blobs": "b"}, "--blobs is for a store that lasts"),
+            ({"principals": "p", "purge": "soon"}, "--purge: 'soon' is not a duration: write a number with"),
+            (
+                {"principals": "p", "purge": "30d,failed=6d"},
+                "--purge is sooner than --retention (168h) allows: lower --retention as well, or purge later",
+            ),
+            (
+                {"principals": "p", "event_age_seconds": 0.5},
+                "--event-age: must be greater than or equal to 1",
+            ),
+            ({"principals": "p", "events_per_task": 0}, "--events-per-task: must be greater than or equal"),
             ({"principals": "p", "liveness_seconds": 20}, "--liveness must be at least twice --heartbeat"),
             (
                 {"principals": "p", "artifact_bytes": 8_000_001},
