@@ -52,6 +52,8 @@ class ScriptedStream:
         self.news = asyncio.Event()
         self._seq = 0
         self._read = 0
+        # The library takes one write at a time, and a test may speak while calls are being answered.
+        self._writing = asyncio.Lock()
 
     async def pump(self) -> None:
         while (raw := await self.context.read()) is not grpc.aio.EOF:
@@ -75,11 +77,13 @@ class ScriptedStream:
         return self.items(arm)[after]
 
     async def send(self, *items: Any, seq: int | None = None) -> None:
-        self._seq = self._seq + 1 if seq is None else seq
-        await self.send_raw(self.plane.response(seq=self._seq, items=items).SerializeToString())
+        async with self._writing:
+            self._seq = self._seq + 1 if seq is None else seq
+            await self.context.write(self.plane.response(seq=self._seq, items=items).SerializeToString())
 
     async def send_raw(self, frame: bytes) -> None:
-        await self.context.write(frame)
+        async with self._writing:
+            await self.context.write(frame)
 
     async def challenge(self) -> None:
         await self.send(self.plane.item(challenge=session_pb2.Challenge(nonce=NONCE)))
