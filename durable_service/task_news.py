@@ -46,8 +46,13 @@ class TaskNews:
         record = change.after or change.before
         if record is None:
             return
-        key = record.key
-        for subject in (None, key.tenant_id, key):
-            present = self._listeners.get(subject)
-            for listener in tuple(present.values()) if present else ():
-                listener(change)
+        self._tell_of(None, change)
+        # Mostly there is nobody else, and the key need not be made.
+        if len(self._listeners) > (None in self._listeners):
+            key = record.key
+            self._tell_of(key.tenant_id, change)
+            self._tell_of(key, change)
+
+    def _tell_of(self, subject: Hashable, change: TaskChange) -> None:
+        for listener in tuple(self._listeners.get(subject, {}).values()):
+            listener(change)

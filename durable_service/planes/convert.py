@@ -66,6 +66,12 @@ def timestamp_of(at_ms: int) -> Timestamp:
     return Timestamp(seconds=at_ms // 1000, nanos=at_ms % 1000 * 1_000_000)
 
 
+def write_instant(stamp: Timestamp, at_ms: int) -> None:
+    """Sets an instant within its message: made apart from it, it would be copied."""
+    stamp.seconds, milliseconds = divmod(at_ms, 1000)
+    stamp.nanos = milliseconds * 1_000_000
+
+
 def milliseconds_of(stamp: Timestamp) -> int:
     """An instant in epoch milliseconds, cut."""
     return int(stamp.seconds) * 1000 + int(stamp.nanos) // 1_000_000
@@ -96,12 +102,17 @@ def driver_message(driver: Driver | None) -> task_pb2.DriverRef | None:
 
 def status_message(record: TaskRecord) -> task_pb2.TaskStatus:
     """Where a task stands, which answers every write."""
-    return task_pb2.TaskStatus(
-        task_id=record.key.task_id,
-        state=TASK_STATES[record.state],
-        revision=record.revision,
-        update_time=timestamp_of(record.updated_at_ms),
-    )
+    message = task_pb2.TaskStatus()
+    write_status(message, record)
+    return message
+
+
+def write_status(message: task_pb2.TaskStatus, record: TaskRecord) -> None:
+    """Sets where a task stands within the answer that it belongs to."""
+    message.task_id = record.definition.id
+    message.state = TASK_STATES[record.state]
+    message.revision = record.revision
+    write_instant(message.update_time, record.updated_at_ms)
 
 
 def holder_of(caller: Caller, lease: lease_pb2.LeaseRef) -> Holder:

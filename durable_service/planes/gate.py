@@ -71,6 +71,8 @@ class Gate:
 
     def __init__(self, principals: Callable[[], Principals]) -> None:
         self._principals = principals
+        self._known_by: Principals | None = None
+        self._known: dict[tuple[str, str], Caller] = {}
 
     def caller(self, name: str, principal_id: str | None = None) -> Caller:
         """Who calls.
@@ -82,7 +84,18 @@ class Gate:
         Raises:
             ServiceError: ROLE_NOT_ALLOWED; PRINCIPAL_REVOKED when it was cut off since it signed.
         """
-        principal = self._principals().get(current_caller() if principal_id is None else principal_id)
+        principals = self._principals()
+        if principals is not self._known_by:
+            # They are replaced as a whole, so what was found out holds until then and no longer.
+            self._known_by, self._known = principals, {}
+        asked = name, current_caller() if principal_id is None else principal_id
+        known = self._known.get(asked)
+        if known is None:
+            known = self._known[asked] = self._find(principals, *asked)
+        return known
+
+    def _find(self, principals: Principals, name: str, principal_id: str) -> Caller:
+        principal = principals.get(principal_id)
         if principal is None or principal.disabled:
             raise principal_revoked()
         roles = principal.roles & ROLES.get(name, frozenset())

@@ -19,7 +19,14 @@ from durable_service.core.canonical_json_reader import parse_canonical
 from durable_service.core.errors import DomainError, Reason
 from durable_service.core.model import ArtifactReference, Holder, Snapshot, TaskEvent, TaskRecord
 from durable_service.core.step import Decision
-from durable_service.planes.convert import holder_of, milliseconds_of_duration, status_message, timestamp_of
+from durable_service.planes.convert import (
+    holder_of,
+    milliseconds_of_duration,
+    status_message,
+    timestamp_of,
+    write_instant,
+    write_status,
+)
 from durable_service.planes.parts import Parts
 from durable_service.planes.refusals import content_mismatch
 from durable_service.planes.task_calls import PAGE_BYTES
@@ -54,12 +61,12 @@ class RecordCalls:
         key = caller.key(request.lease.task_id)
         visible(caller, await self._store.get(key))
         decision = await self._store.append(key, holder_of(caller, request.lease), draft)
-        return record_service_pb2.AppendEventResponse(
-            sequence=decision.answer.sequence,
-            event_time=timestamp_of(decision.answer.at_ms),
-            duplicate=not decision.written,
-            status=status_message(decision.record),
+        response = record_service_pb2.AppendEventResponse(
+            sequence=decision.answer.sequence, duplicate=not decision.written
         )
+        write_instant(response.event_time, decision.answer.at_ms)
+        write_status(response.status, decision.record)
+        return response
 
     async def list_events(
         self, caller: Caller, request: record_service_pb2.ListEventsRequest

@@ -46,25 +46,39 @@ class StreamCalls:
         }
 
     async def answer(
-        self, principal_id: str, worker_id: str, call: worker_service_pb2.WorkerCall, limit: int
-    ) -> worker_service_pb2.WorkerReply:
-        """The reply to one call; an error is a reply too.
+        self,
+        principal_id: str,
+        worker_id: str,
+        call: worker_service_pb2.WorkerCall,
+        limit: int,
+        reply: worker_service_pb2.WorkerReply,
+    ) -> None:
+        """Fills in the reply to one call; an error is a reply too.
 
         Args:
             worker_id: whose lease is meant where the call names none.
             limit: largest body either way, in bytes.
+            reply: the empty reply, within the item that will carry it: every message of the way that is not
+                made within its place is copied there.
         """
+        reply.id = call.id
         try:
-            return await self._answer(principal_id, worker_id, call, limit)
+            await self._answer(principal_id, worker_id, call, limit, reply)
+            return
         except DomainError as error:
             refusal = refused(error)
         except Exception as error:  # noqa: BLE001 - as the unary call maps them
             refusal = refusal_of(error, "a call on a worker's stream")
-        return worker_service_pb2.WorkerReply(id=call.id, error=refusal.to_status(DOMAIN))
+        reply.error.CopyFrom(refusal.to_status(DOMAIN))
 
     async def _answer(
-        self, principal_id: str, worker_id: str, call: worker_service_pb2.WorkerCall, limit: int
-    ) -> worker_service_pb2.WorkerReply:
+        self,
+        principal_id: str,
+        worker_id: str,
+        call: worker_service_pb2.WorkerCall,
+        limit: int,
+        reply: worker_service_pb2.WorkerReply,
+    ) -> None:
         arm = call.WhichOneof("request")
         if arm is None:
             raise not_implemented("this service does not know that call; use the unary method")
@@ -77,7 +91,7 @@ class StreamCalls:
         response = await self._calls[arm](self._gate.caller(METHODS[arm], principal_id), request)
         if response.ByteSize() > limit:
             raise body_too_large(limit)
-        return worker_service_pb2.WorkerReply(id=call.id, **{arm: response})
+        getattr(reply, arm).CopyFrom(response)
 
 
 def tasks_of(call: worker_service_pb2.WorkerCall) -> frozenset[str]:

@@ -231,10 +231,11 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
         self.end(EndReason.REFUSED, protocol_violation("a second hello on one stream"))
 
     async def _answer(self, call: worker_service_pb2.WorkerCall) -> None:
-        reply = await self._services.calls.answer(
-            self.principal_id, self.worker_id, call, self.times.inline_body_bytes
+        item = WorkerServerItem()
+        await self._services.calls.answer(
+            self.principal_id, self.worker_id, call, self.times.inline_body_bytes, item.reply
         )
-        self.send_control(WorkerServerItem(reply=reply))
+        self.send_control(item)
 
     async def settle(self) -> None:
         """Returns when every call has been answered."""

@@ -135,8 +135,8 @@ class Outbound(Generic[Item]):
                 batch = self._take()
                 self._tell_room()
                 # Counted from here: how long the transport takes is no reason to say the next thing later.
-                self.last_sent = self._clock.monotonic()
-                self._watch(self._stall_seconds)
+                self.last_sent = now = self._clock.monotonic()
+                self._watch(now, self._stall_seconds)
                 try:
                     await self._write(batch)
                 except Exception:  # noqa: BLE001 - the peer is gone; the reader of the stream tells why
@@ -148,14 +148,15 @@ class Outbound(Generic[Item]):
             self._writer = None
             self._ease()
 
-    def _watch(self, seconds: float) -> None:
-        self._stall_due = self._clock.monotonic() + seconds
+    def _watch(self, now: float, seconds: float) -> None:
+        self._stall_due = now + seconds
         self._stall = self._clock.call_later(seconds, self._overdue)
 
     def _overdue(self) -> None:
-        if self._clock.monotonic() - self._stall_due > STANDSTILL_SECONDS:
+        now = self._clock.monotonic()
+        if now - self._stall_due > STANDSTILL_SECONDS:
             # It was this process that stood still: the write may long be through, and nobody has looked.
-            self._watch(STANDSTILL_SECONDS)
+            self._watch(now, STANDSTILL_SECONDS)
         else:
             self._on_stalled()
 
