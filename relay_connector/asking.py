@@ -116,7 +116,8 @@ class Asking:
             return await self._found(job_id, Answer.of(seen), "relay-result")
         if not await was_given(self._records, job_id):
             # Who dispatched it has lost its lease, so that it can give the prompt to nobody any more.
-            return Absent(f"relay-prompt-not-given:{job_id}")
+            # One proof releases one dispatch, so it names that dispatch.
+            return Absent(f"relay-prompt-not-given:{job_id}:{action.dispatch_fence}")
         if seen == "unfinished":
             return Unsettled(f"relay-job-unfinished:{job_id}")
         if not over:

@@ -177,7 +177,7 @@ class Scene:
         self.connector = RelayConnector(site, clock=self.clock, **options)
         wanted = self.connector.ask("a-1", HELLO, owner="alice", deadline_at_ms=DEADLINE_MS)
         self.args = wanted.args
-        message = action("EXECUTING")
+        message = action("EXECUTING", dispatch_fence=7)
         message.destination, message.connector_version = wanted.destination, "relay@1"
         from durable_service.client.json_text import encode_json
 

@@ -92,7 +92,7 @@ async def test_a_prompt_that_was_never_given_did_not_happen(passed_ms: int, reas
     scene = Scene()
     scene.clock.advance(passed_ms)
     scene.site.there = relay_refusal(reason)
-    assert await scene.asking.reconcile(scene.action) == Absent(f"relay-prompt-not-given:{JOB}")
+    assert await scene.asking.reconcile(scene.action) == Absent(f"relay-prompt-not-given:{JOB}:7")
     assert scene.records.artifacts == {}
 
 

@@ -22,7 +22,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """It did not happen, and no request can arrive any more. That nothing is there now is not enough."""
+    """It did not happen, and no request can arrive any more. That nothing is there now is not enough.
+
+    Attributes:
+        evidence_ref: The proof. It releases one dispatch and has to name that one, by its fence for instance:
+            the same proof is not taken for a later dispatch.
+    """
 
     evidence_ref: str
 
