@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, str(ROOT / "examples" / "python" / "demo")]
-DEMO_SECONDS = 120.0
+DEMO_SECONDS = 150.0
 # Columns of a terminal; nothing may be wider when it is not one.
 WIDTH = 80
 
@@ -66,6 +66,7 @@ async def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> N
             ("4", "A running job is cancelled"),
             ("5", "A device dies in the middle of a job"),
             ("6", "A durable task outlives its worker"),
+            ("7", "A durable task asks through the relay"),
         ]
         beats = r"enqueued \d+ → claimed \d+ → sealed \d+ → running \d+ → answered \d+"
         assert len(re.findall(beats, text)) == 2
@@ -83,6 +84,7 @@ async def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> N
         assert re.search(killed, text, re.MULTILINE)
         assert "its lease of 6 s has run out: the job is back in the queue" in text
         expect_durable_scene(text)
+        expect_asking_scene(text)
         assert "It all worked" in text
         assert process.stderr == []
         assert max(len(line) for line in process.stdout) <= WIDTH
@@ -91,7 +93,7 @@ async def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> N
 
 
 def expect_durable_scene(text: str) -> None:
-    scene = text[text.index("6  A durable task") :]
+    scene = text[text.index("6  A durable task") : text.index("7  A durable task")]
     assert "it has: SIGKILL." in " ".join(scene.split())
     assert re.search("^  conditions +lease-expired recovery-required$", scene, re.MULTILINE)
     assert "recovery-only, for the outcome of book-room" in scene
@@ -106,6 +108,20 @@ def expect_durable_scene(text: str) -> None:
     assert journal.count("budget.reserved") == journal.count("approval.decided") == 1
     assert (journal[0], journal[-1]) == ("task.created", "task.state")
     assert "the handler ran 3 times. The room was booked once" in " ".join(scene.split())
+
+
+def expect_asking_scene(text: str) -> None:
+    scene = text[text.index("7  A durable task") :]
+    flowing = " ".join(scene.split())
+    assert "SIGKILL for worker-3." in flowing
+    assert re.search(
+        "^  the job +durable-[0-9a-f]{12}…, after the action's idempotency key$", scene, re.MULTILINE
+    )
+    assert "relay-result: verified, kept beside the task, confirmed" in flowing
+    assert "“Write a few lines about a bridge that lasts.”" in flowing
+    assert re.search(
+        r"completed: the log of alice-\S+ has the prompt once, and the task has one answer", flowing
+    )
 
 
 async def test_a_process_that_dies_is_named_with_its_last_words(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What step 6 runs: a durable service, its principals, its workers and the commands of people."""
+"""What steps 6 and 7 run: a durable service, its principals, its workers and the commands of people."""
 
 import json
 import shlex
@@ -15,7 +15,7 @@ LEASE_SECONDS = 3
 ROLES = {
     "alice": ["--role", "submitter", "--role", "operator"],
     "bob": ["--role", "approver"],
-    "worker": ["--role", "worker", "--driver", "party"],
+    "worker": ["--role", "worker", "--driver", "party", "--driver", "ask"],
 }
 
 
@@ -65,11 +65,10 @@ class Party:
         self.address = f"127.0.0.1:{line[1]}"
         return shlex.join(["durable-service", *argv])
 
-    async def start_worker(self, name: str, *options: str) -> Child:
+    async def start_worker(self, name: str, *options: str, script: str) -> Child:
         """Start a worker process."""
-        script = str(Path(__file__).with_name("durable_worker.py"))
-        argv = [sys.executable, script, "--address", self.address, "--name", name]
-        argv += ["--key", str(self._folder / "worker.key"), "--outside", str(self.outside)]
+        argv = [sys.executable, str(Path(__file__).with_name(script)), "--address", self.address]
+        argv += ["--name", name, "--key", str(self._folder / "worker.key")]
         return await self._children.start(name, [*argv, *options])
 
     async def command(self, principal: str, *argv: str) -> str:

@@ -9,7 +9,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from examples.python.demo import scene_blind, scene_cancel, scene_durable, scene_prompts, scene_takeover
+from examples.python.demo import (
+    scene_ask,
+    scene_blind,
+    scene_cancel,
+    scene_durable,
+    scene_prompts,
+    scene_takeover,
+)
 from examples.python.demo.failures import KEEP, DemoFailure
 from examples.python.demo.scene_opening import opened_stage
 from examples.python.demo.screen import Screen
@@ -37,7 +44,8 @@ async def perform(screen: Screen, folder: Path) -> None:
         await scene_blind.play(stage)
         await scene_cancel.play(stage)
         await scene_takeover.play(stage)
-        await scene_durable.play(stage)
+        party = await scene_durable.play(stage)
+        await scene_ask.play(stage, party)
         results = stage.results
     screen.summary([*results, f"[quiet]done in {time.monotonic() - started:.0f} s[/]"], _FURTHER)
 
@@ -58,7 +66,7 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--keep", action="store_true", help="keep keys, configurations and logs")
     parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="write the last four steps as an SVG picture"
+        "--record", type=Path, metavar="FILE", help="write the steps from the third as an SVG picture"
     )
     return parser.parse_args()
 

@@ -13,9 +13,10 @@ from examples.python.demo.stage import Stage
 BUDGET = ("--max-tokens", "100", "--max-attempts", "4")
 CREATE = ("tasks", "create", "party", "--driver", "party@1", "--input", '{"room":"lamp"}', *BUDGET)
 AS_BOB = "--principal bob --key bob.key"
+WORKER = "durable_worker.py"
 
 
-async def play(stage: Stage) -> None:
+async def play(stage: Stage) -> Party:
     stage.screen.heading(6, "A durable task outlives its worker")
     party = Party(stage.children, stage.folder)
     await _open(stage, party)
@@ -23,6 +24,9 @@ async def play(stage: Stage) -> None:
     heir = await _refused_and_settled(stage, party)
     await _approved(stage, party, heir)
     await _told(stage, party)
+    # For step 7; nobody is left who works on what it has shown.
+    await heir.stop()
+    return party
 
 
 async def _open(stage: Stage, party: Party) -> None:
@@ -45,7 +49,7 @@ async def _open(stage: Stage, party: Party) -> None:
 
 
 async def _killed_between_effect_and_word(stage: Stage, party: Party) -> None:
-    worker = await party.start_worker("worker-1", "--slow")
+    worker = await party.start_worker("worker-1", "--slow", *_outside(party), script=WORKER)
     await _line(stage, worker, "^sent book-room", "worker-1 to book the room")
     worker.kill()
     await worker.end()
@@ -61,7 +65,7 @@ async def _refused_and_settled(stage: Stage, party: Party) -> Child:
     stage.screen.command("durable-service tasks get party")
     conditions = " ".join(shown["conditions"])
     stage.screen.facts((("state", shown["state"]), ("conditions", f"[bad]{conditions}[/]")))
-    heir = await party.start_worker("worker-2", "--settle")
+    heir = await party.start_worker("worker-2", "--settle", *_outside(party), script=WORKER)
     refused = await _line(stage, heir, "^refused: (.+), (.+)$", "worker-2 to be refused")
     settled = await _line(stage, heir, "^settled (.+) (.+) by (.+)$", "worker-2 to find evidence")
     stage.screen.say("[device]worker-2[/] is not given the task, and does not book a second room:")
@@ -109,6 +113,10 @@ async def _told(stage: Stage, party: Party) -> None:
         f"the invitations were sent once, and {usage['reserved_tokens']} tokens were counted once."
     )
     stage.results.append("a durable task outlived its worker, and did nothing twice")
+
+
+def _outside(party: Party) -> tuple[str, str]:
+    return "--outside", str(party.outside)
 
 
 def _event(event: dict[str, Any]) -> str:

@@ -57,7 +57,8 @@ async def opened_stage(screen: Screen, folder: Path) -> AsyncIterator[Stage]:
         tap = Tap()
         async with _opened_site(parties, address, tap) as site:
             stage = Stage(
-                screen, folder, children, parties, model, relay, operator, devices, tap, site, [], []
+                *(screen, folder, children, parties, model, relay, address),
+                *(operator, devices, tap, site, [], []),
             )
             try:
                 yield stage

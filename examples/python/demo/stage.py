@@ -62,6 +62,7 @@ class Stage:
     parties: Parties
     model: Model
     relay: Child
+    relay_address: str
     operator: Operator
     devices: dict[str, Child]
     tap: Tap
