@@ -1,6 +1,6 @@
 """Opening a stream: challenge, signed hello, welcome."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import grpc
@@ -25,7 +25,7 @@ async def open_stream(
     channel: grpc.aio.Channel,
     plane: SessionPlane,
     handler: StreamHandler,
-    hello: Callable[[], Hello],
+    hello: Callable[[], Hello | Awaitable[Hello]],
     *,
     caller: str,
     signer: Signer,
@@ -60,14 +60,15 @@ async def _greet(
     call: _StreamCall,
     plane: SessionPlane,
     handler: StreamHandler,
-    hello: Callable[[], Hello],
+    hello: Callable[[], Hello | Awaitable[Hello]],
     *,
     caller: str,
     signer: Signer,
     clock: Clock,
 ) -> ClientStream:
     challenge, _ = await _awaited(call, "challenge", clock)
-    said = hello()
+    answered = hello()
+    said = answered if isinstance(answered, Hello) else await answered
     signature = sign_session(signer, plane.method, caller, challenge.challenge.nonce, said.body)
     signed = session_pb2.SignedHello(hello=said.body, signature=signature)
     outbound = OutboundFrames()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -266,8 +266,8 @@ class ClientStream:
 class SessionHandler(StreamHandler, Protocol):
     """What a plane does with its session. Nothing here may block."""
 
-    def hello(self) -> Hello:
-        """Return the hello of the next stream."""
+    def hello(self) -> Hello | Awaitable[Hello]:
+        """Return the hello of the next stream, at once or after a moment that the server waits as well."""
 
     def opened(self, stream: ClientStream) -> None:
         """Use this stream from now on. One that was used before still delivers until it is closed."""

@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -13,15 +12,15 @@ from durable_service.client.calls import Calls
 from durable_service.client.errors import DurableError
 from durable_service.client.held_task import HeldTask
 from durable_service.client.methods import CLAIM_NEXT, RENEW_LEASES
+from durable_service.client.open_claims import NEXT, OpenClaims
 from durable_service.client.times import duration_of
 from durable_service.client.worker_session import FINAL_REASONS
-from durable_service.core.definition import Driver
-from sealwork.durable.v1 import lease_pb2, task_pb2, worker_service_pb2
+from sealwork.durable.v1 import lease_pb2, worker_service_pb2
 from service_common.client_backoff import Backoff
 from service_common.client_session_types import seconds_of
 from service_common.clocks import Clock
 from service_common.deadlines import within
-from service_common.unary_calls import CALL_SECONDS
+from service_common.unary_calls import CALL_SECONDS, may_help_again
 
 logger = logging.getLogger("sealwork.client")
 
@@ -48,8 +47,8 @@ class Claimer:
     def __init__(
         self,
         calls: Calls,
+        claims: OpenClaims,
         worker_id: str,
-        drivers: Sequence[Driver],
         *,
         free_slots: Callable[[], int],
         has_stream: Callable[[], bool],
@@ -61,8 +60,8 @@ class Claimer:
 
         Args:
             calls: The service.
+            claims: Knows which claims were not answered.
             worker_id: Who claims.
-            drivers: What it can execute.
             free_slots: Returns how many more tasks it would take.
             has_stream: Tells whether hints can come.
             on_won: Takes what was claimed.
@@ -70,25 +69,48 @@ class Claimer:
             random: Jitter.
         """
         self._calls = calls
+        self._claims = claims
         self._worker_id = worker_id
-        self._drivers = [task_pb2.DriverRef(id=each.id, version=each.version) for each in drivers]
         self._free_slots = free_slots
         self._has_stream = has_stream
         self._on_won = on_won
         self._clock = clock
         self._backoff = Backoff(random, first_seconds=_FIRST_SECONDS)
         self._news = asyncio.Event()
-        self._claim_id = ""
         self._stopped = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+        self._asking: asyncio.Task[bool] | None = None
 
     def wake(self) -> None:
         """Look at once: something may wait, or a slot has become free."""
         self._news.set()
 
     def stop(self) -> None:
-        """Claim nothing more; `run` returns once the claim under way is answered."""
+        """Claim nothing more. A claim under way is cut off; the open claims know of it."""
         self._stopped.set()
         self._news.set()
+        self._cut_off()
+
+    async def settle(self) -> None:
+        """Return once no claim is without an answer, so that every lease that was granted is held.
+
+        What is under way is cut off, and asked again without waiting for a task.
+        """
+        await self._claims.named_settled()
+        self._cut_off()
+        async with self._one_at_a_time:
+            while self._claims.is_open(NEXT) and not self._stopped.is_set():
+                try:
+                    await self._ask(0)
+                except DurableError as error:
+                    if not may_help_again(error):
+                        return
+                    await self._calls.pause(1, error)
+
+    async def give_back(self) -> None:
+        """Release what claims were granted that nobody asks about any more."""
+        async with self._one_at_a_time:
+            await self._claims.give_back()
 
     async def run(self) -> None:
         """Claim until stopped.
@@ -99,45 +121,58 @@ class Claimer:
         while not self._stopped.is_set():
             self._news.clear()
             if self._free_slots() <= 0:
+                # There is no slot any more for what a claim without an answer may have been granted.
+                await self.give_back()
                 await self._news.wait()
                 continue
             try:
-                won = await self._claim()
+                won = await self._in_turn()
             except DurableError as error:
                 if error.reason in FINAL_REASONS:
                     raise
                 await self._rest(error)
                 continue
+            if won is None:
+                continue
             self._backoff.reset()
-            if won is not None:
-                self._on_won(won)
-            elif self._has_stream():
+            if not won and self._has_stream():
                 await self._pause(_UNASKED_SECONDS, self._news)
 
-    async def _claim(self) -> Won | None:
-        # Kept until it is answered: what an answer that was lost has granted is granted again, not on top.
-        self._claim_id = self._claim_id or uuid.uuid4().hex
-        wait_ms = 0 if self._has_stream() else _LONG_POLL_MS
-        request = worker_service_pb2.ClaimNextRequest(
-            claim_id=self._claim_id,
-            worker_id=self._worker_id,
-            drivers=self._drivers,
-            wait=duration_of(wait_ms),
-        )
+    async def _in_turn(self) -> bool | None:
+        """Ask for a task; returns whether there was one, None when the question was cut off."""
+        async with self._one_at_a_time:
+            if self._stopped.is_set():
+                return None
+            asking = asyncio.get_running_loop().create_task(self._ask(self._wait_ms()))
+            self._asking = asking
+            try:
+                await asyncio.wait((asking,))
+            finally:
+                self._asking = None
+                asking.cancel()
+                await asyncio.wait((asking,))
+            return None if asking.cancelled() else asking.result()
+
+    async def _ask(self, wait_ms: int) -> bool:
         sent_at = self._clock.monotonic()
-        try:
+        async with self._claims.of(NEXT) as claim_id:
+            request = self._claims.next_request(claim_id)
+            request.wait.CopyFrom(duration_of(wait_ms))
             answer = await self._calls.call(
                 CLAIM_NEXT, request, timeout=CALL_SECONDS + wait_ms / 1000, attempts=1
             )
-        except DurableError as error:
-            if error.reason in {"LEASE_LOST", "REQUEST_ID_REUSED"}:
-                # The lease of an answer that was lost has run out; its claim is spent.
-                self._claim_id = ""
-            raise
-        self._claim_id = ""
-        if not answer.HasField("claimed"):
-            return None
-        return await self.won(answer.claimed, sent_at)
+            won = await self.won(answer.claimed, sent_at) if answer.HasField("claimed") else None
+            if won is not None:
+                # Before the claim counts as answered: there is no instant at which nobody knows the lease.
+                self._on_won(won)
+        return won is not None
+
+    def _wait_ms(self) -> int:
+        return 0 if self._has_stream() else _LONG_POLL_MS
+
+    def _cut_off(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
 
     async def won(self, claimed: worker_service_pb2.ClaimedTask, sent_at: float) -> Won | None:
         """Return the lease of a claim that was asked for at `sent_at`; None when it is lost already."""

@@ -51,26 +51,30 @@ class NotClaimed:
     action_ids: tuple[str, ...] = ()
 
 
-async def claim_task(calls: Calls, task_id: str, worker_id: str) -> pb.ClaimedTask | NotClaimed:
+async def claim_task(
+    calls: Calls, task_id: str, worker_id: str, claim_id: str
+) -> pb.ClaimedTask | NotClaimed:
     """Claim a task to run it.
 
     Raises:
         DurableError: The service refused.
     """
-    request = pb.ClaimTaskRequest(task_id=task_id, claim_id=uuid.uuid4().hex, worker_id=worker_id)
+    request = pb.ClaimTaskRequest(task_id=task_id, claim_id=claim_id, worker_id=worker_id)
     answer = await calls.call(CLAIM_TASK, request)
     if answer.HasField("stopped"):
         return NotClaimed(task_id, "stopped")
     return _claimed(task_id, answer)
 
 
-async def claim_for_recovery(calls: Calls, task_id: str, worker_id: str) -> pb.ClaimedTask | NotClaimed:
+async def claim_for_recovery(
+    calls: Calls, task_id: str, worker_id: str, claim_id: str
+) -> pb.ClaimedTask | NotClaimed:
     """Claim a task to settle what is open in it; its handler must not run.
 
     Raises:
         DurableError: The service refused.
     """
-    request = pb.ClaimForRecoveryRequest(task_id=task_id, claim_id=uuid.uuid4().hex, worker_id=worker_id)
+    request = pb.ClaimForRecoveryRequest(task_id=task_id, claim_id=claim_id, worker_id=worker_id)
     return _claimed(task_id, await calls.call(CLAIM_FOR_RECOVERY, request))
 
 
@@ -107,7 +111,7 @@ async def settle_action(
         DurableError: The service refused.
     """
     worker_id, sent_at = f"settling-{uuid.uuid4().hex}", client.clock.monotonic()
-    claimed = await claim_for_recovery(client.calls, task_id, worker_id)
+    claimed = await claim_for_recovery(client.calls, task_id, worker_id, uuid.uuid4().hex)
     if isinstance(claimed, NotClaimed):
         return claimed
     held = HeldTask(

@@ -16,6 +16,7 @@ from durable_service.client.errors import DurableError
 from durable_service.client.handler import Handler, drivers_of
 from durable_service.client.held_task import HeldTask
 from durable_service.client.lease_calls import LeaseCalls
+from durable_service.client.open_claims import SPENT, OpenClaims, Wanted
 from durable_service.client.recoverer import Recoverer
 from durable_service.client.recovery import NotClaimed, claim_for_recovery, claim_task, reconcile_all
 from durable_service.client.renewals import Renewals
@@ -84,12 +85,14 @@ class Worker:
         self._over = asyncio.Event()
         self._refusal: Exception | None = None
         self._calls = DualCalls(client.calls, lambda: self._sessions.stream)
+        self._claims = OpenClaims(client.calls, self.worker_id, list(self._handlers))
         self._session = WorkerSession(
             client.principal_id,
             self.worker_id,
             uuid.uuid4().hex,
             list(self._handlers),
             held=self._leases,
+            settle_claims=self._settle_claims,
             on_work=self._wake,
             on_refused=self._refused,
             clock=client.clock,
@@ -115,8 +118,8 @@ class Worker:
         self._session.serve(self._renewals)
         self._claimer = Claimer(
             client.calls,
+            self._claims,
             self.worker_id,
-            list(self._handlers),
             free_slots=self._free_slots,
             has_stream=lambda: self.connected,
             on_won=self._take,
@@ -187,6 +190,7 @@ class Worker:
         self._stopping = True
         self._session.drain()
         self._claimer.stop()
+        self._calls.spawn(self._claimer.give_back())
         try:
             await within(self._client.clock, grace_seconds, self._idle())
         except TimeoutError:
@@ -213,12 +217,8 @@ class Worker:
         Raises:
             DurableError: The service refused.
         """
-        sent_at = self._client.clock.monotonic()
-        claimed = await claim_task(self._client.calls, task_id, self.worker_id)
-        if isinstance(claimed, NotClaimed):
-            return claimed
-        won = await self._claimer.won(claimed, sent_at)
-        return NotClaimed(task_id, "leased") if won is None else await self._begin(won, handler)
+        won = await self._claim_by_id(Wanted(task_id))
+        return won if isinstance(won, NotClaimed) else await self._begin(won, handler)
 
     async def recover(
         self, task_id: str, connectors: Iterable[AnyConnector]
@@ -236,13 +236,9 @@ class Worker:
             DurableError: The service refused.
             LeaseLostError: The lease was lost on the way; what was settled stays settled.
         """
-        sent_at = self._client.clock.monotonic()
-        claimed = await claim_for_recovery(self._client.calls, task_id, self.worker_id)
-        if isinstance(claimed, NotClaimed):
-            return claimed
-        won = await self._claimer.won(claimed, sent_at)
-        if won is None:
-            return NotClaimed(task_id, "leased")
+        won = await self._claim_by_id(Wanted(task_id, recovery=True))
+        if isinstance(won, NotClaimed):
+            return won
         self._hold(won.held)
         try:
             calls = LeaseCalls(won.held, self._calls, self._client.calls)
@@ -264,6 +260,26 @@ class Worker:
             logger.error("claiming has broken down: %s", type(error).__name__)
             self._refusal = error
             self._over.set()
+
+    async def _claim_by_id(self, wanted: Wanted) -> Won | NotClaimed:
+        repeated = self._claims.is_open(wanted)
+        try:
+            return await self._claim_once(wanted)
+        except DurableError as error:
+            if not (repeated and error.reason in SPENT):
+                raise
+            # The lease of a claim whose answer was lost has run out since.
+            return await self._claim_once(wanted)
+
+    async def _claim_once(self, wanted: Wanted) -> Won | NotClaimed:
+        sent_at = self._client.clock.monotonic()
+        claim = claim_for_recovery if wanted.recovery else claim_task
+        async with self._claims.of(wanted) as claim_id:
+            claimed = await claim(self._client.calls, wanted.task_id, self.worker_id, claim_id)
+            if isinstance(claimed, NotClaimed):
+                return claimed
+            won = await self._claimer.won(claimed, sent_at)
+        return NotClaimed(wanted.task_id, "leased") if won is None else won
 
     def _take(self, won: Won) -> None:
         self._begin(won)
@@ -318,6 +334,9 @@ class Worker:
     def _wake(self) -> None:
         self._claimer.wake()
 
+    async def _settle_claims(self) -> None:
+        await self._claimer.settle()
+
     def _leases(self) -> Sequence[HeldTask]:
         return [held for held in self._held.values() if held.is_held]
 
@@ -337,14 +356,18 @@ class Worker:
         while self._runs:
             await asyncio.wait(self._runs.values())
 
+    async def _given_back(self) -> None:
+        await asyncio.gather(self._idle(), self._claimer.give_back())
+
     async def _close(self) -> None:
         self._stopping = True
         for held in tuple(self._held.values()):
             held.signal.set(StopCause.WORKER_STOPS)
         try:
-            await within(self._client.clock, _FLUSH_SECONDS, self._idle())
+            await within(self._client.clock, _FLUSH_SECONDS, self._given_back())
         except TimeoutError:
-            logger.error("a handler does not stop when it is cancelled; it is left behind")
+            if self._runs:
+                logger.error("a handler does not stop when it is cancelled; it is left behind")
             for task in tuple(self._runs.values()):
                 task.cancel()
         finally:

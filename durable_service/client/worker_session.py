@@ -1,7 +1,8 @@
 """A worker's half of its stream: the hello with all it holds, the credit, and what the service says."""
 
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from durable_service.client.errors import DurableError
@@ -13,6 +14,7 @@ from durable_service.core.definition import Driver
 from sealwork.durable.v1 import lease_pb2, task_pb2, worker_service_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.clocks import Clock
+from service_common.deadlines import within
 from service_common.errors import ServiceError
 from service_common.session_client import ClientStream, Hello, SessionPlane, StreamEnd
 
@@ -39,12 +41,14 @@ FINAL_REASONS: Final = frozenset(
 
 _LEASES_PER_FRAME: Final = 500
 _HINTS: Final = 32
+# The service waits for a hello three times as long.
+_SETTLE_SECONDS: Final = 3.0
 
 
 class WorkerSession:
     """Tells the leases what the stream says of them, and the claimer when there is work."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - parts, all of them named
         self,
         principal_id: str,
         worker_id: str,
@@ -52,6 +56,7 @@ class WorkerSession:
         drivers: Sequence[Driver],
         *,
         held: Callable[[], Sequence[HeldTask]],
+        settle_claims: Callable[[], Coroutine[Any, Any, None]],
         on_work: Callable[[], None],
         on_refused: Callable[[DurableError], None],
         clock: Clock,
@@ -64,6 +69,8 @@ class WorkerSession:
             process_id: Minted at process start; two processes of one worker differ here.
             drivers: What it can execute.
             held: Returns every lease that is held.
+            settle_claims: Asks again whatever claim was not answered: a lease of it that the hello does not
+                name would be taken back.
             on_work: There may be something to claim.
             on_refused: There will be no stream any more.
             clock: Its monotonic half counts leases.
@@ -73,6 +80,7 @@ class WorkerSession:
         self._process_id = process_id
         self._drivers = drivers
         self._held = held
+        self._settle_claims = settle_claims
         self._on_work = on_work
         self._on_refused = on_refused
         self._clock = clock
@@ -89,7 +97,9 @@ class WorkerSession:
 
     # -- what the worker says -----------------------------------------------------------
 
-    def hello(self) -> Hello:
+    async def hello(self) -> Hello:
+        with contextlib.suppress(TimeoutError):
+            await within(self._clock, _SETTLE_SECONDS, self._settle_claims())
         held = self._held()
         self._asked_at = self._clock.monotonic()
         self._named = frozenset(each.key for each in held)

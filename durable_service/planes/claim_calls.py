@@ -23,6 +23,7 @@ from durable_service.core.leases import release
 from durable_service.core.model import ClaimReason, Holder, TaskRecord
 from durable_service.core.step import Decision
 from durable_service.planes.admission_desk import ADMISSION_REFUSED, journaled
+from durable_service.planes.claims_under_way import ClaimsUnderWay, ClaimUnderWay, finished
 from durable_service.planes.convert import (
     drivers_of,
     duration_of,
@@ -34,7 +35,7 @@ from durable_service.planes.parts import Parts
 from durable_service.planes.refusals import role_not_allowed
 from durable_service.planes.task_messages import task_message
 from durable_service.planes.validation import Checks
-from durable_service.store.base import ClaimableQuery
+from durable_service.store.base import ClaimableQuery, Mutation
 from sealwork.durable.v1 import task_pb2, worker_service_pb2
 from service_common.clocks import Clock
 from service_common.deadlines import within
@@ -103,6 +104,7 @@ class ClaimCalls:
         self._claims: OrderedDict[tuple[str, str], TaskKey] = OrderedDict()
         # Tasks that a call of this process is about to be given: the other calls need not try.
         self._promised: set[TaskKey] = set()
+        self._under_way = ClaimsUnderWay()
 
     async def claim_next(
         self, caller: Caller, request: worker_service_pb2.ClaimNextRequest
@@ -116,19 +118,12 @@ class ClaimCalls:
         drivers = drivers_of(request.drivers)
         require_drivers(caller, drivers)
         ask = self._request(caller, request.worker_id, request.claim_id)
-        known = await self._known(caller, ask)
-        if known is not None:
-            decision = await self._claim(caller, known, ask)
-            claimed = await self._claimed(caller, decision)
-            if claimed is None:
-                raise DomainError(
-                    Reason.LEASE_LOST,
-                    "the lease of this claim id is over: claim with a new one",
-                    {"current_fence": str(decision.record.fence)},
-                )
-            return worker_service_pb2.ClaimNextResponse(claimed=claimed)
-        seconds = milliseconds_of_duration(request.wait) / 1000
-        won = await self._wait_for_one(caller, ask, drivers, seconds)
+        async with self._under_way.entered((ask.worker_id, ask.claim_id)) as under_way:
+            known = await self._known(caller, ask)
+            if known is not None:
+                return worker_service_pb2.ClaimNextResponse(claimed=await self._again(caller, known, ask))
+            seconds = milliseconds_of_duration(request.wait) / 1000
+            won = await self._wait_for_one(caller, ask, drivers, seconds, under_way)
         if won is None:
             return worker_service_pb2.ClaimNextResponse()
         return worker_service_pb2.ClaimNextResponse(claimed=await self._claimed(caller, won))
@@ -136,8 +131,10 @@ class ClaimCalls:
     async def claim_task(
         self, caller: Caller, request: worker_service_pb2.ClaimTaskRequest
     ) -> worker_service_pb2.ClaimTaskResponse:
-        key, ask = await self._named(caller, request)
-        decision = await self._claim(caller, key, ask)
+        key, ask = self._named(caller, request)
+        async with self._under_way.entered((ask.worker_id, ask.claim_id)):
+            await self._check_unused(caller, key, ask)
+            decision = await self._claim(caller, key, ask)
         answer = decision.answer
         if isinstance(answer, Claimed):
             return worker_service_pb2.ClaimTaskResponse(claimed=await self._claimed(caller, decision))
@@ -150,19 +147,20 @@ class ClaimCalls:
     async def claim_for_recovery(
         self, caller: Caller, request: worker_service_pb2.ClaimForRecoveryRequest
     ) -> worker_service_pb2.ClaimForRecoveryResponse:
-        key, ask = await self._named(caller, request)
-        admission_id = await self._admitted(caller, key, Operation.RECOVER)
-        mutate = for_caller(caller, lambda record, now_ms: claim_for_recovery(record, ask, now_ms))
-        decision = await self._store.update(key, journaled(mutate, admission_id))
+        key, ask = self._named(caller, request)
+        async with self._under_way.entered((ask.worker_id, ask.claim_id)):
+            await self._check_unused(caller, key, ask)
+            admission_id = await self._admitted(caller, key, Operation.RECOVER)
+            mutate = for_caller(caller, lambda record, now_ms: claim_for_recovery(record, ask, now_ms))
+            decision = await finished(self._granted(key, ask, journaled(mutate, admission_id)))
         answer = decision.answer
         if isinstance(answer, NotClaimable):
             return worker_service_pb2.ClaimForRecoveryResponse(
                 not_claimable=await self._not_claimable(decision.record, answer)
             )
-        self._remember(ask, key)
         return worker_service_pb2.ClaimForRecoveryResponse(claimed=await self._claimed(caller, decision))
 
-    async def _named(
+    def _named(
         self,
         caller: Caller,
         request: worker_service_pb2.ClaimTaskRequest | worker_service_pb2.ClaimForRecoveryRequest,
@@ -173,30 +171,49 @@ class ClaimCalls:
         checks.label("claim_id", request.claim_id)
         checks.raise_faults()
         key = caller.key(request.task_id)
-        ask = self._request(caller, request.worker_id, request.claim_id)
-        known = await self._known(caller, ask)
-        if known not in {None, key}:
+        return key, self._request(caller, request.worker_id, request.claim_id)
+
+    async def _check_unused(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> None:
+        if await self._known(caller, ask) not in {None, key}:
             raise DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task")
-        return key, ask
+
+    async def _again(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> worker_service_pb2.ClaimedTask:
+        """What this claim id was granted before."""
+        decision = await self._claim(caller, key, ask)
+        claimed = await self._claimed(caller, decision)
+        if claimed is None:
+            raise DomainError(
+                Reason.LEASE_LOST,
+                "the lease of this claim id is over: claim with a new one",
+                {"current_fence": str(decision.record.fence)},
+            )
+        return claimed
 
     async def _wait_for_one(
-        self, caller: Caller, ask: ClaimRequest, drivers: frozenset[Driver], seconds: float
+        self,
+        caller: Caller,
+        ask: ClaimRequest,
+        drivers: frozenset[Driver],
+        seconds: float,
+        under_way: ClaimUnderWay,
     ) -> Decision[ClaimAnswer] | None:
         clock = self._parts.clock
         end = clock.monotonic() + seconds
         waiting = _WaitingClaim(caller.tenant_id, drivers)
+        under_way.on_superseded(waiting.wake)
         if seconds > 0:
             # Before the first look: what comes in between is not missed.
             self._parts.offers.enter(waiting)
         try:
             with self._parts.watches.ending(waiting.wake):
-                while True:
+                while not under_way.superseded:
                     waiting.begin()
                     won = await self._claim_one(caller, ask, drivers)
                     remaining = end - clock.monotonic()
                     if won is not None or remaining <= 0 or self._parts.watches.leaving.is_set():
                         return won
                     await waiting.wait(clock, min(remaining, _SAFETY_SECONDS))
+                return None
         finally:
             self._parts.offers.leave(waiting)
 
@@ -250,10 +267,17 @@ class ClaimCalls:
     async def _claim(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> Decision[ClaimAnswer]:
         admission_id = await self._admitted(caller, key, Operation.CLAIM)
         mutate = for_caller(caller, lambda record, now_ms: claim(record, ask, now_ms))
-        decision = await self._store.update(key, journaled(mutate, admission_id))
+        decision = await finished(self._granted(key, ask, journaled(mutate, admission_id)))
+        if isinstance(decision.answer, Claimed):
+            await self._admit_claimed(caller, decision.record, decision.answer)
+        return decision
+
+    async def _granted(
+        self, key: TaskKey, ask: ClaimRequest, mutate: Mutation[ClaimAnswer]
+    ) -> Decision[ClaimAnswer]:
+        decision = await self._store.update(key, mutate)
         if isinstance(decision.answer, Claimed):
             self._remember(ask, key)
-            await self._admit_claimed(caller, decision.record, decision.answer)
         return decision
 
     async def _admitted(self, caller: Caller, key: TaskKey, operation: Operation) -> str | None:
