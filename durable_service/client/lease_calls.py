@@ -75,6 +75,35 @@ class LeaseCalls:
                     raise
                 await self.unary.pause(ATTEMPTS, error)
 
+    async def end(self, method: Method[Any, ResponseT], request: Message, arm: str) -> ResponseT:
+        """Make the call that ends the lease, as `settle` does, and find out what became of it.
+
+        It may have been written although no answer came, and the news that the lease is over is then news of
+        this very end. So what was sent and not answered is asked once more after the lease is lost: its
+        repeat is answered like the first call when that was written, and refused otherwise.
+
+        Raises:
+            LeaseLostError: The lease was lost, and not by this call.
+            CancelRequestedError: As for `call`.
+            RecoveryRequiredError: As for `call`.
+            DurableError: It was refused.
+        """
+        unanswered = False
+        while self.held.is_held or not unanswered:
+            try:
+                return await self.call(method, request, arm)
+            except DurableError as error:
+                if not may_help_again(error):
+                    raise
+                unanswered = True
+                await self.unary.pause(ATTEMPTS, error)
+        try:
+            return await self.unary.call(method, request)
+        except DurableError:
+            # Not written, or nobody can be asked: what is known is that the lease is over.
+            self.held.require_held()
+            raise
+
     def bind(self, request: Message) -> None:
         """Fill the lease into a request."""
         # Every request that is written under a lease has the field.

@@ -184,7 +184,7 @@ class TaskRun:
     async def _conclude(self, outcome: Outcome) -> RunEnd:
         if isinstance(outcome, Yielded):
             yielding = pb.YieldTaskRequest(delay=duration_of(outcome.delay_ms), reason=outcome.reason)
-            await self._calls.settle(YIELD_TASK, yielding, "yield_task")
+            await self._calls.end(YIELD_TASK, yielding, "yield_task")
             self._held.end()
             return RunEnd.YIELDED
         request = pb.CompleteTaskRequest(outcome=pb.TASK_OUTCOME_COMPLETED)
@@ -193,24 +193,24 @@ class TaskRun:
         result_ref = outcome.result_ref if isinstance(outcome, Completed | Stopped) else outcome
         if result_ref:
             request.result_ref = result_ref
-        answer = await self._calls.settle(COMPLETE_TASK, request, "complete_task")
+        answer = await self._calls.end(COMPLETE_TASK, request, "complete_task")
         return self._ended(answer.status.state)
 
     async def _fail(self, error: BaseException | None) -> tuple[RunEnd, BaseException | None]:
         request = pb.FailTaskRequest(failure=_failure_text(error))
         try:
-            answer = await self._calls.settle(FAIL_TASK, request, "fail_task")
+            answer = await self._calls.end(FAIL_TASK, request, "fail_task")
         except CancelRequestedError:
             return await self._acknowledge(), None
         return self._ended(answer.status.state), error
 
     async def _acknowledge(self) -> RunEnd:
         request = pb.AcknowledgeCancellationRequest()
-        answer = await self._calls.settle(ACKNOWLEDGE_CANCELLATION, request, "acknowledge_cancellation")
+        answer = await self._calls.end(ACKNOWLEDGE_CANCELLATION, request, "acknowledge_cancellation")
         return self._ended(answer.status.state)
 
     async def _release(self) -> None:
-        await self._calls.settle(RELEASE_TASK, pb.ReleaseTaskRequest(), "release_task")
+        await self._calls.end(RELEASE_TASK, pb.ReleaseTaskRequest(), "release_task")
         self._held.end()
 
     async def _give_back(self) -> None:

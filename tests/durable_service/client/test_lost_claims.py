@@ -1,4 +1,4 @@
-"""Claims that were committed, and whose answers never came: nothing is claimed twice or kept idle."""
+"""Claims and ends that were committed, and whose answers never came: each is found out under its id."""
 
 import asyncio
 import contextlib
@@ -17,6 +17,7 @@ from durable_service.client import (
     DurableError,
     RunEnd,
     RunReport,
+    StopCause,
     Task,
     TaskContext,
     TaskState,
@@ -126,6 +127,35 @@ async def test_a_new_stream_waits_for_the_claim_and_names_its_lease() -> None:
             task, _ = await it.alice.tasks.wait("t-1")
         assert (task.state, task.usage and task.usage.attempts) == (TaskState.COMPLETED, 1)
         assert "lease.released" not in await it.journal()
+
+
+async def test_an_end_whose_answer_was_lost_is_reported_as_it_was() -> None:
+    reports: list[RunReport] = []
+    entered, go = asyncio.Queue[TaskContext](), asyncio.Event()
+
+    async def handler(context: TaskContext) -> str:
+        entered.put_nowait(context)
+        await go.wait()
+        return "done"
+
+    async with scene() as it:
+        worker = Worker(it.worker_client, {"mail@1": handler}, on_end=reports.append)
+        async with it.working(worker):
+            await worker.opened()
+            await it.alice.tasks.create(mail())
+            context = await entered.get()
+            it.calls.half_open("down")
+            it.sessions.half_open("down")
+            go.set()
+            task, met = await it.alice.tasks.wait("t-1")
+            assert (task.state, met) == (TaskState.COMPLETED, True)
+            # The next stream says that the lease is over, before anybody has said why.
+            await it.sessions.restore()
+            await eventually(lambda: context.signal.is_set, 20, "the news")
+            assert (context.signal.cause, reports) == (StopCause.LEASE_LOST, [])
+            await it.calls.restore()
+            await eventually(lambda: reports, 20, "the end")
+        assert [report.end for report in reports] == [RunEnd.COMPLETED]
 
 
 async def test_a_worker_that_stops_gives_back_what_it_never_heard_of() -> None:

@@ -4,16 +4,19 @@ import asyncio
 from typing import Any
 
 import grpc
+import pytest
 
 from durable_service.client import RunEnd, StopCause, TaskContext
 from sealwork.durable.v1 import task_pb2
 from sealwork.durable.v1 import worker_service_pb2 as pb
 from service_common.clocks import ManualClock
+from service_common.errors import ServiceError
 from tests.durable_service.client.played_service import (
     WORKER,
     claimed,
     played_service,
     refusal,
+    status,
     verdict,
 )
 from tests.harness.waiting import eventually
@@ -238,3 +241,42 @@ async def test_a_worker_whose_claims_break_down_ends_with_the_reason() -> None:
         played.worker._claimer.wake()
         await eventually(played.worker._over.is_set)
         assert isinstance(played.worker._refusal, LookupError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        (pb.CompleteTaskResponse(status=status("COMPLETED")), RunEnd.COMPLETED),
+        (refusal("LEASE_LOST"), RunEnd.LEASE_LOST),
+        (refusal("TASK_TERMINAL"), RunEnd.LEASE_LOST),
+    ],
+)
+@pytest.mark.parametrize("news", ["COMPLETED", "LOST"])
+async def test_an_end_without_an_answer_is_asked_about_once_the_lease_is_over(
+    answer: Any, end: RunEnd, news: str
+) -> None:
+    clock, handler = ManualClock(), Waiting()
+    unanswered = {"complete_task": refusal("STORE_UNAVAILABLE", grpc.StatusCode.UNAVAILABLE)}
+    async with played_service(handler, claimed(), clock=clock, answers=unanswered) as (played, stream):
+
+        def complete(_: bytes) -> bytes:
+            if isinstance(answer, ServiceError):
+                raise answer
+            body: bytes = answer.SerializeToString()
+            return body
+
+        await handler.entered.wait()
+        handler.go.set()
+        await eventually(lambda: played.named("complete_task"))
+        await stream.send(pb.WorkerServerItem(verdicts=pb.TaskVerdicts(verdicts=[verdict(news)])))
+        await eventually(lambda: handler.cause() is StopCause.LEASE_LOST)
+        played.unary(WORKER + "CompleteTask", complete)
+
+        def reported() -> bool:
+            # There is a pause before it asks again.
+            clock.advance(500)
+            return bool(played.reports)
+
+        await eventually(reported)
+        assert played.reports[0].end is end
+        assert len(played.server.seen("CompleteTask")) == 1
