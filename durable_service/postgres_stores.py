@@ -1,9 +1,12 @@
 """Stores on PostgreSQL, opened from the settings."""
 
 from durable_service.blobs.base import BlobStore
+from durable_service.core.errors import DomainError
 from durable_service.store.base import StoreLimits, TaskStore
 from durable_service.store_forms import without_password
 from service_common.errors import SettingsError
+
+_MISSING = "psycopg is not installed: pip install 'sealwork[postgres]'"
 
 
 async def open_postgres_tasks(setting: str, limits: StoreLimits | None) -> TaskStore:
@@ -12,10 +15,28 @@ async def open_postgres_tasks(setting: str, limits: StoreLimits | None) -> TaskS
     Raises:
         SettingsError: it cannot be had; the text says why.
     """
-    del limits
-    raise SettingsError(f"--store {without_password(setting)}: not supported by this version")
+    try:
+        from durable_service.store.postgres import PostgresTaskStore  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise refused(setting, _MISSING) from None
+    try:
+        return await PostgresTaskStore.open(setting, limits=limits)
+    except DomainError as error:
+        raise refused(setting, error.message) from None
 
 
 async def open_postgres_blobs(setting: str) -> BlobStore:
     """The blob store on this database; raises as `open_postgres_tasks`."""
-    raise SettingsError(f"--store {without_password(setting)}: not supported by this version")
+    try:
+        from durable_service.blobs.postgres import PostgresBlobStore  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise refused(setting, _MISSING) from None
+    try:
+        return await PostgresBlobStore.open(setting)
+    except DomainError as error:
+        raise refused(setting, error.message) from None
+
+
+def refused(setting: str, why: str) -> SettingsError:
+    """The refusal of a setting, without what is secret in it."""
+    return SettingsError(f"--store {without_password(setting)}: {why}")

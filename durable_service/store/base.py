@@ -205,7 +205,8 @@ class ChangePage:
 
     Attributes:
         records: each with the position of its latest change.
-        latest: the position of the newest change of any tenant; 0 before the first.
+        latest: up to here nothing is missing: whatever is changed from now on has a higher position. With no
+            change to a task in between, at least the position of its latest one.
     """
 
     records: tuple[tuple[int, TaskRecord], ...]

@@ -17,7 +17,6 @@ from durable_service.core.states import TaskState
 from durable_service.store.base import (
     ApprovalMark,
     Backlog,
-    ChangePage,
     PageMark,
     StateCount,
     TaskQuery,
@@ -241,29 +240,48 @@ class OverviewCases:
 
     async def test_changes_are_told_in_order(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
-        assert await store_harness.store.changes(TENANT, 0, 10) == ChangePage((), 0)
+        nothing = await store_harness.store.changes(TENANT, 0, 10)
+        assert nothing.records == ()
         await scene.create("a", "b")
         await scene.create("x", tenant="elsewhere")
-        assert await self.changed(store_harness, 0) == [(1, "a"), (2, "b")]
+        (first, name), (second, other) = await self.changed(store_harness, 0)
+        assert (name, other) == ("a", "b")
+        assert nothing.latest < first < second
+        assert await self.changed(store_harness, nothing.latest) == [(first, "a"), (second, "b")]
         holder = await scene.claim("a")
-        assert await self.changed(store_harness, 0) == [(2, "b"), (4, "a")]
-        assert await self.changed(store_harness, 0, limit=1) == [(2, "b")]
-        assert await self.changed(store_harness, 2) == [(4, "a")]
+        unchanged, (last, name) = await self.changed(store_harness, 0)
+        assert unchanged == (second, "b")
+        assert (last > second, name) == (True, "a")
+        assert await self.changed(store_harness, 0, limit=1) == [(second, "b")]
+        assert await self.changed(store_harness, second) == [(last, "a")]
         await scene.run("a", renew, holder, 1_000)
-        assert await self.changed(store_harness, 4) == []
-        page = await store_harness.store.changes(TENANT, 2, 10)
-        assert (page.latest, page.records[0][1]) == (4, await scene.record("a"))
+        assert await self.changed(store_harness, last) == []
+        page = await store_harness.store.changes(TENANT, second, 10)
+        assert page.records == ((last, await scene.record("a")),)
+        assert page.latest >= last
+
+    async def test_whoever_begins_at_the_latest_position_misses_nothing(
+        self, store_harness: StoreHarness
+    ) -> None:
+        scene = Scene(store_harness.store)
+        await scene.create("a")
+        begin = (await store_harness.store.changes(TENANT, 0, 0)).latest
+        assert await self.changed(store_harness, begin) == []
+        await scene.create("b")
+        ((position, name),) = await self.changed(store_harness, begin)
+        assert (position > begin, name) == (True, "b")
 
     async def test_positions_outlive_what_they_belong_to(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
         before = store_harness.store.incarnation
         await scene.create("a")
-        if not await store_harness.reopen():
-            pytest.skip("this store keeps nothing over a restart")
-        scene.store = store_harness.store
-        await scene.create("b")
-        assert store_harness.store.incarnation == before
-        assert await self.changed(store_harness, 1) == [(2, "b")]
+        ((first, _),) = await self.changed(store_harness, 0)
+        if await store_harness.reopen():
+            scene.store = store_harness.store
+            await scene.create("b")
+            assert store_harness.store.incarnation == before
+            ((second, name),) = await self.changed(store_harness, first)
+            assert (second > first, name) == (True, "b")
 
     async def test_what_a_worker_holds(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)

@@ -1,0 +1,1 @@
+"""What the stores on PostgreSQL have in common: connections, and what their failures mean."""
