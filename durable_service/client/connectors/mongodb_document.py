@@ -14,7 +14,7 @@ ARGS_BYTES: Final = 1_000_000
 class Collection(Protocol):
     """What is used of `pymongo.asynchronous.collection.AsyncCollection`."""
 
-    async def update_one(self, query: Any, update: Any, /, *, upsert: bool = ...) -> Any: ...
+    async def insert_one(self, document: Any, /) -> Any: ...
 
     async def find_one(self, query: Any, /) -> Any: ...
 
@@ -44,7 +44,8 @@ class MongoDocumentConnector:
         """Write the document and read it back.
 
         Raises:
-            NotSentError: The action is not one of this connector, or work should stop.
+            NotSentError: The action is not one of this connector, work should stop, or the arguments have no
+                form in the database.
             BindingError: The key holds another action.
             Exception: Whatever the database raises.
         """
@@ -75,15 +76,23 @@ class MongoDocumentConnector:
         return Unsettled(f"mongodb-lookup:{action.idempotency_key}")
 
     async def _insert(self, action: Action) -> None:
-        fields = {"preparedHash": action.prepared_hash, "value": action.args}
+        document = {
+            "_id": action.idempotency_key,
+            "preparedHash": action.prepared_hash,
+            "value": action.args,
+        }
         try:
-            await self._collection.update_one(
-                {"_id": action.idempotency_key}, {"$setOnInsert": fields}, upsert=True
-            )
+            # Not an upsert: operators of updates take no names that begin with a dollar sign.
+            await self._collection.insert_one(document)
         except Exception as error:
-            # Two upserts of one key race; reading back tells whose document it is.
-            if type(error).__name__ != "DuplicateKeyError":
-                raise
+            match type(error).__name__:
+                case "InvalidDocument":
+                    # A member name with a NUL: it is noticed before anything is sent.
+                    raise NotSentError("the arguments have no form in the database") from error
+                case "DuplicateKeyError":
+                    # It is there already, or two race; reading back tells whose document it is.
+                    return
+            raise
 
     def _problem_of(self, action: Action) -> str | None:
         if action.destination != self.destination or action.connector_version != self.version:

@@ -135,20 +135,20 @@ class DuplicateKeyError(Exception):
 
 
 class FakeCollection:
-    """As much of a collection as an upsert by id needs."""
+    """As much of a collection as an insertion by id needs."""
 
     def __init__(self) -> None:
         self.documents: dict[str, dict[str, Any]] = {}
         self.error: Exception | None = None
         self.writes = 0
 
-    async def update_one(self, query: Any, update: Any, *, upsert: bool = False) -> None:
+    async def insert_one(self, document: Any) -> None:
         self.writes += 1
-        assert upsert
         if self.error is not None:
             raise self.error
-        if query["_id"] not in self.documents:
-            self.documents[query["_id"]] = {**query, **update["$setOnInsert"]}
+        if document["_id"] in self.documents:
+            raise DuplicateKeyError
+        self.documents[document["_id"]] = document
 
     async def find_one(self, query: Any) -> Any:
         return self.documents.get(query["_id"])
@@ -169,7 +169,7 @@ async def test_a_document_is_written_once_under_the_key() -> None:
     }
 
 
-async def test_a_race_of_two_upserts_is_settled_by_reading_back() -> None:
+async def test_a_race_of_two_writers_is_settled_by_reading_back() -> None:
     collection = FakeCollection()
     connector = MongoDocumentConnector(collection, destination="invoices")
     await connector.dispatch(mongo_action(), StopSignal("t-1"))
