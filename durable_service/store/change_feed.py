@@ -77,17 +77,22 @@ class ChangeFeed:
         self._look_seconds = look_seconds
         self._most_known = known
         self._known: OrderedDict[TaskKey, TaskRecord] = OrderedDict()
+        self._purged: OrderedDict[TaskKey, None] = OrderedDict()
         self._woken = asyncio.Event()
         self._position: int | None = None
 
     def committed(self, change: TaskChange) -> None:
-        """Tells of a commit of this process; those of one task come in the order of their revisions."""
+        """Tells of a commit of this process; those of one task come in the order of their revisions.
+
+        What was found in the database in the meantime, this very commit or a later one, was told already.
+        """
         record = change.after
-        if record is None:
-            if change.before is not None:
-                self._known.pop(change.before.key, None)
-        elif self._is_news(record):
+        if record is not None:
+            if self._was_told(change.before, record):
+                return
             self._remember(record)
+        elif change.before is not None:
+            self._forget(change.before.key)
         self._tell((change,))
 
     def wake(self) -> None:
@@ -143,9 +148,26 @@ class ChangeFeed:
             # Purged since, or no longer kept.
             return ()
 
+    def _was_told(self, before: TaskRecord | None, record: TaskRecord) -> bool:
+        known = self._known.get(record.key)
+        if known is None or known.revision < record.revision:
+            return False
+        # A renewal leaves the revision, and nobody else tells of it.
+        renewal = before is not None and before.revision == record.revision
+        return not renewal or known.revision > record.revision
+
     def _is_news(self, record: TaskRecord) -> bool:
+        if record.key in self._purged:
+            # It was read before it was purged.
+            return False
         known = self._known.get(record.key)
         return known is None or record.revision > known.revision or _renews(known, record)
+
+    def _forget(self, key: TaskKey) -> None:
+        self._known.pop(key, None)
+        self._purged[key] = None
+        if len(self._purged) > self._most_known:
+            self._purged.popitem(last=False)
 
     def _remember(self, record: TaskRecord) -> None:
         self._known[record.key] = _outline(record)
