@@ -28,6 +28,13 @@ def on_load_core() -> Iterator[bool]:
         yield len(_CORES) > 1
 
 
+@contextmanager
+def on_all_cores() -> Iterator[None]:
+    """Lets processes started inside run wherever they find room, the load's core included."""
+    with _on_cores(set(_CORES)):
+        yield
+
+
 def raise_open_file_limit() -> int:
     """Lifts the limit of open files as far as it goes, for this process and those it starts; returns it."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -38,11 +45,17 @@ def raise_open_file_limit() -> int:
 
 @contextmanager
 def _on_core(position: int) -> Iterator[None]:
-    if len(_CORES) < 2:
+    with _on_cores({_CORES[position]} if len(_CORES) > 1 else set()):
+        yield
+
+
+@contextmanager
+def _on_cores(cores: set[int]) -> Iterator[None]:
+    if not cores:
         yield
         return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {_CORES[position]})
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from bench.deployment_costs import DeploymentCost
 from bench.figures import Figure
 from bench.interleaving import InterleavedRun, Ratio
 from bench.operation_costs import OperationCost
@@ -111,6 +112,7 @@ class Section:
         amount: what the operations are told apart by, besides their names.
         latency_only: rates and costs say nothing here, and are left out of the table.
         operations: what single operations cost, where it is not variants that are compared.
+        deployments: the same by deployment, with who takes how much of the cores.
     """
 
     title: str
@@ -119,6 +121,7 @@ class Section:
     amount: str = "queued"
     summaries: list[Summary] = field(default_factory=list)
     operations: list[OperationCost] = field(default_factory=list)
+    deployments: list[DeploymentCost] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.deployment_costs import DeploymentCost
 from bench.report import Comparison, Holding, Report, Section, Summary, Verdict
 
 _STYLES = {
@@ -31,6 +32,8 @@ def print_section(section: Section, console: Console) -> None:
         console.print(_measurements(section))
     if section.operations:
         console.print(_operations(section))
+    if section.deployments:
+        console.print(_deployments(section.deployments))
     if section.comparisons:
         console.print(_comparisons(section.comparisons))
     if section.holdings:
@@ -97,6 +100,28 @@ def _operations(section: Section) -> Table:
             f"{cost.samples:,}",
             *(figure_text(figure) for figure in figures),
             end_section=following is not None and following.queued != cost.queued,
+        )
+    return table
+
+
+def _deployments(costs: list[DeploymentCost]) -> Table:
+    table = Table(caption="service, database, load and idle are cores")
+    for heading in ("deployment", "workers", "operation", "timed", "a second", "p50 ms", "p99 ms"):
+        table.add_column(heading, justify="left" if heading in {"deployment", "operation"} else "right")
+    for heading in ("service", "database", "load", "idle"):
+        table.add_column(heading, justify="right")
+    table.add_column("limit")
+    for cost, following in zip(costs, [*costs[1:], None], strict=True):
+        cores = (cost.service_cores, cost.database_cores, cost.load_cores, cost.idle_cores)
+        table.add_row(
+            escape(cost.deployment),
+            f"{cost.workers}",
+            escape(cost.operation),
+            f"{cost.samples:,}",
+            *(figure_text(figure) for figure in (cost.rate, cost.p50_ms, cost.p99_ms)),
+            *(f"{share:.2f}" for share in cores),
+            escape(cost.limit),
+            end_section=following is not None and following.deployment != cost.deployment,
         )
     return table
 

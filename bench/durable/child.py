@@ -5,6 +5,8 @@ import os
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from tempfile import TemporaryFile
 
 from bench.placement import on_server_core
@@ -21,9 +23,16 @@ class Child:
 
     Args:
         module: what `python -m` runs.
+        placement: the cores that it is started on, where they are others.
     """
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        placement: Callable[[], AbstractContextManager[None]] = on_server_core,
+    ) -> None:
+        self._placement = placement
         self._command = (sys.executable, "-m", module, *arguments)
         self._process: Process | None = None
         # A file: a pipe that nobody empties would stop the process once it is full.
@@ -36,7 +45,7 @@ class Child:
             VariantUnavailableError: it said nothing within the time, or ended.
         """
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        with on_server_core():
+        with self._placement():
             self._process = await create_subprocess_exec(
                 *self._command, stdin=PIPE, stdout=PIPE, stderr=self._errors, env=environment
             )

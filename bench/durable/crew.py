@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import cycle
 from time import perf_counter
+from typing import Protocol
 
 from bench.durable.bare_worker import BareWorker
-from bench.durable.server import DurableProcess
+from bench.process_stats import ServerMeter
 from bench.variant import VariantFailedError
 from durable_service.client.errors import DurableError
 from service_common.session_client import SessionLost
@@ -44,6 +46,14 @@ class Phase:
     cpu_ms: float
 
 
+class Metered(Protocol):
+    """A service whose CPU can be counted."""
+
+    def meter(self) -> ServerMeter:
+        """Starts counting what it takes."""
+        ...
+
+
 class Crew:
     """So many workers of one service, each with one operation under way at a time."""
 
@@ -58,16 +68,16 @@ class Crew:
             Operation.LIFECYCLE: lambda worker, _turn: _lifecycle(worker),
         }
 
-    async def connect(self, address: str) -> None:
-        """Opens every stream."""
-        for worker in self.workers:
+    async def connect(self, *addresses: str) -> None:
+        """Opens every stream, as many at each address."""
+        for worker, address in zip(self.workers, cycle(addresses), strict=False):
             await worker.connect(address)
 
     async def close(self) -> None:
         """Closes every stream."""
         await asyncio.gather(*(worker.close() for worker in self.workers))
 
-    async def carry_out(self, operation: Operation, turns: int, server: DurableProcess) -> Phase:
+    async def carry_out(self, operation: Operation, turns: int, server: Metered) -> Phase:
         """Lets each worker do this so many times, one after the other; all of them side by side.
 
         Raises:

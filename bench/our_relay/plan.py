@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.databases import plan as databases
 from bench.durable import plan as durable
 from bench.peer_relay import plan as peer
 from bench.peer_relay.pair import JobLoad
@@ -63,7 +64,7 @@ class Effort:
         connected: numbers of connected devices at which latencies are taken.
         queued: numbers of queued jobs at which the stores are measured, the least first.
         drains: how often the queue of 10,000 jobs is drained.
-        durable: the same of the durable service.
+        durable: the same of the durable service, and `databases` of it on databases.
     """
 
     job_rounds: int
@@ -79,6 +80,7 @@ class Effort:
     store_rounds: int
     drains: int
     durable: durable.DurableEffort
+    databases: databases.DatabasesEffort
 
 
 QUICK = Effort(
@@ -95,6 +97,7 @@ QUICK = Effort(
     store_rounds=50,
     drains=1,
     durable=durable.QUICK,
+    databases=databases.QUICK,
 )
 FULL = Effort(
     job_rounds=5,
@@ -110,4 +113,5 @@ FULL = Effort(
     store_rounds=150,
     drains=3,
     durable=durable.FULL,
+    databases=databases.FULL,
 )

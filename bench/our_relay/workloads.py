@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
+from bench.databases.compare_databases import databases
 from bench.durable.compare_durable import durable
 from bench.our_relay.compare_jobs import jobs
 from bench.our_relay.compare_latencies import latencies
@@ -21,4 +22,5 @@ WORKLOADS: Mapping[str, Workload] = {
     "replicas": replicas,
     "drain": drain,
     "durable": durable,
+    "databases": databases,
 }

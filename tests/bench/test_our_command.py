@@ -55,7 +55,8 @@ def test_a_quick_run_is_the_default(
 def test_workloads_and_the_peer_can_be_left_out(asked: list[Asked]) -> None:
     run()
     run("--only", "latencies", "--only", "jobs", "--no-peer")
-    assert list(asked[0][1]) == ["jobs", "renewals", "latencies", "stores", "replicas", "drain", "durable"]
+    alone = ["stores", "replicas", "drain", "durable", "databases"]
+    assert list(asked[0][1]) == ["jobs", "renewals", "latencies", *alone]
     assert asked[0][2] is not None
     assert list(asked[1][1]) == ["latencies", "jobs"]
     assert asked[1][2] is None
