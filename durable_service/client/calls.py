@@ -135,6 +135,19 @@ class Calls(UnaryCalls):
         """Wait before a call that has failed that often is made again."""
         await self._clock.sleep(pause_before(attempt, error, self._random))
 
+    @contextlib.asynccontextmanager
+    async def afresh(self) -> AsyncIterator["Calls"]:
+        """Make the same calls on a connection of their own, for as long as the block lasts.
+
+        After failures to connect a channel waits for seconds before it tries again. Whoever knows that the
+        service is there by now need not.
+        """
+        fresh = Calls(self._make, self._signer, clock=self._clock, random=self._random)
+        try:
+            yield fresh
+        finally:
+            await fresh.close()
+
     async def close(self) -> None:
         await super().close()
         if self._shared is not None:

@@ -99,13 +99,9 @@ class Claimer:
         await self._claims.named_settled()
         self._cut_off()
         async with self._one_at_a_time:
-            while self._claims.is_open(NEXT) and not self._stopped.is_set():
-                try:
-                    await self._ask(0)
-                except DurableError as error:
-                    if not may_help_again(error):
-                        return
-                    await self._calls.pause(1, error)
+            if self._claims.is_open(NEXT):
+                async with self._calls.afresh() as calls:
+                    await self._ask_until_answered(calls)
 
     async def give_back(self) -> None:
         """Release what claims were granted that nobody asks about any more."""
@@ -143,7 +139,7 @@ class Claimer:
         async with self._one_at_a_time:
             if self._stopped.is_set():
                 return None
-            asking = asyncio.get_running_loop().create_task(self._ask(self._wait_ms()))
+            asking = asyncio.get_running_loop().create_task(self._ask(self._calls, self._wait_ms()))
             self._asking = asking
             try:
                 await asyncio.wait((asking,))
@@ -153,14 +149,21 @@ class Claimer:
                 await asyncio.wait((asking,))
             return None if asking.cancelled() else asking.result()
 
-    async def _ask(self, wait_ms: int) -> bool:
+    async def _ask_until_answered(self, calls: Calls) -> None:
+        while self._claims.is_open(NEXT) and not self._stopped.is_set():
+            try:
+                await self._ask(calls, 0)
+            except DurableError as error:
+                if not may_help_again(error):
+                    return
+                await calls.pause(1, error)
+
+    async def _ask(self, calls: Calls, wait_ms: int) -> bool:
         sent_at = self._clock.monotonic()
         async with self._claims.of(NEXT) as claim_id:
             request = self._claims.next_request(claim_id)
             request.wait.CopyFrom(duration_of(wait_ms))
-            answer = await self._calls.call(
-                CLAIM_NEXT, request, timeout=CALL_SECONDS + wait_ms / 1000, attempts=1
-            )
+            answer = await calls.call(CLAIM_NEXT, request, timeout=CALL_SECONDS + wait_ms / 1000, attempts=1)
             won = await self.won(answer.claimed, sent_at) if answer.HasField("claimed") else None
             if won is not None:
                 # Before the claim counts as answered: there is no instant at which nobody knows the lease.

@@ -98,7 +98,9 @@ class LeaseCalls:
                 unanswered = True
                 await self.unary.pause(ATTEMPTS, error)
         try:
-            return await self.unary.call(method, request)
+            # The service may be back just now, and whoever has said that the lease is over was reached.
+            async with self.unary.afresh() as calls:
+                return await calls.call(method, request)
         except DurableError:
             # Not written, or nobody can be asked: what is known is that the lease is over.
             self.held.require_held()
