@@ -1,9 +1,11 @@
 """Stores on MongoDB, opened from the settings."""
 
 from durable_service.blobs.base import BlobStore
-from durable_service.store.base import StoreLimits, TaskStore
+from durable_service.store.base import StoreLimits, StoreUnavailable, TaskStore
 from durable_service.store_forms import without_password
 from service_common.errors import SettingsError
+
+_MISSING = "the extra 'mongo' is not installed: pip install 'sealwork[mongo]'"
 
 
 async def open_mongo_tasks(setting: str, limits: StoreLimits | None) -> TaskStore:
@@ -12,8 +14,14 @@ async def open_mongo_tasks(setting: str, limits: StoreLimits | None) -> TaskStor
     Raises:
         SettingsError: it cannot be had; the text says why.
     """
-    del limits
-    raise SettingsError(f"--store {without_password(setting)}: not supported by this version")
+    try:
+        from durable_service.store.mongo import MongoTaskStore  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise SettingsError(f"--store {without_password(setting)}: {_MISSING}") from None
+    try:
+        return await MongoTaskStore.open(setting, limits)
+    except StoreUnavailable as error:
+        raise SettingsError(f"--store {without_password(setting)}: {error.message}") from None
 
 
 async def open_mongo_blobs(setting: str) -> BlobStore:

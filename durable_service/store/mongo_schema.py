@@ -1,0 +1,106 @@
+"""Indexes, and what a database has to have before a store works on it."""
+
+import secrets
+from typing import Any, Final
+
+from pymongo import IndexModel, ReturnDocument
+from pymongo.errors import OperationFailure
+
+from durable_service.mongo_connection import Document
+from durable_service.store.base import StoreFault, StoreUnavailable
+from durable_service.store.mongo_document import FORMAT
+from durable_service.store.mongo_positions import STORE
+from durable_service.store.mongo_tasks import MongoTasks
+
+# `$$NOW`, updates by pipeline, and member names with dots need it.
+_LEAST_VERSION: Final = (5, 0)
+# Long after the time of any nonce: whether one is over is asked of the time itself, never of this.
+_NONCES_KEPT_SECONDS: Final = 3_600
+_TENANT: Final = "identity.tenantId"
+
+
+def _index(*names: str, partly: str | None = None) -> IndexModel:
+    """An index under a name of its own; over those documents alone that have a member."""
+    options: dict[str, Any] = {"name": "by_" + "_".join(name.rsplit(".", 1)[-1] for name in names)}
+    if partly is not None:
+        options["partialFilterExpression"] = {partly: {"$exists": True}}
+    return IndexModel([(name, 1) for name in names], **options)
+
+
+TASK_INDEXES: Final = (
+    _index(_TENANT, "createdAt", "id"),
+    _index(_TENANT, "identity.actorId", "createdAt", "id"),
+    _index(_TENANT, "state", "updatedAt"),
+    _index(_TENANT, "sealwork.queue", "sealwork.claimableAt", "id", partly="sealwork.queue"),
+    _index(
+        _TENANT,
+        "sealwork.queue",
+        "driver.id",
+        "driver.version",
+        "sealwork.claimableAt",
+        "id",
+        partly="sealwork.queue",
+    ),
+    _index("sealwork.dueAt", partly="sealwork.dueAt"),
+    _index("sealwork.oldestEventAt", partly="sealwork.oldestEventAt"),
+    _index(_TENANT, "lease.workerId", "lease.expiresAt", partly="lease.workerId"),
+    _index(_TENANT, "attempts.workerId", "attempts.id", partly="attempts.id"),
+    _index(_TENANT, "sealwork.position", partly="sealwork.position"),
+    _index("sealwork.position", partly="sealwork.position"),
+    _index("sealwork.pending", partly="sealwork.pending"),
+    _index(_TENANT, "sealwork.approvals", partly="sealwork.approvals"),
+    _index(_TENANT, "sealwork.waiting.expiresAt", partly="sealwork.waiting"),
+    _index(_TENANT, "sealwork.unknown.since", partly="sealwork.unknown"),
+    _index("sealwork.blobKeys", partly="sealwork.blobKeys"),
+    _index("sealwork.texts", partly="sealwork.texts"),
+)
+
+
+async def initialize(collections: MongoTasks) -> str:
+    """Brings the database to this version; doing it again changes nothing.
+
+    Returns:
+        The name of the content, which lasts as long as it.
+
+    Raises:
+        StoreUnavailable: a newer version has written here, or the server is too old.
+        PyMongoError: the database does not do what is asked.
+    """
+    await _check_server(collections)
+    document = await _store_document(collections)
+    if document["format"] > FORMAT:
+        raise StoreUnavailable(
+            StoreFault.NEWER_FORMAT,
+            f"the store has format {document['format']}, and this version knows {FORMAT}: "
+            "upgrade the service",
+        )
+    await collections.tasks.create_indexes(list(TASK_INDEXES))
+    expired = IndexModel([("until", 1)], name="by_until", expireAfterSeconds=_NONCES_KEPT_SECONDS)
+    await collections.nonces.create_indexes([expired])
+    collections.clock.read(int(document["nowMs"]))
+    return str(document["incarnation"])
+
+
+async def _check_server(collections: MongoTasks) -> None:
+    try:
+        answer = await collections.database.command("buildInfo")
+    except OperationFailure as error:
+        if error.code in {13, 18}:
+            raise
+        return
+    version = tuple(answer.get("versionArray", _LEAST_VERSION)[:2])
+    if version < _LEAST_VERSION:
+        least = ".".join(map(str, _LEAST_VERSION))
+        raise StoreUnavailable(
+            StoreFault.FAILED,
+            f"the server has version {answer.get('version')}: it must be {least} or newer",
+        )
+
+
+async def _store_document(collections: MongoTasks) -> Document:
+    fresh = {"format": FORMAT, "incarnation": secrets.token_hex(8), "position": 0, "nowMs": 0}
+    document = await collections.store.find_one_and_update(
+        {"_id": STORE}, {"$setOnInsert": fresh}, upsert=True, return_document=ReturnDocument.AFTER
+    )
+    assert document is not None  # noqa: S101 - it was there, or was put there
+    return document

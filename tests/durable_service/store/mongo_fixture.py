@@ -1,0 +1,137 @@
+"""Servers that speak MongoDB's protocol, for tests: each a process of its own on a free loopback port.
+
+A test takes the session's server by the fixture `mongo_server` and a fresh database by `fresh_database`; one
+that stops, kills or holds up its server starts its own with `MongoServer`.
+"""
+
+import importlib.util
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.relay_service.store.valkey_fixture import free_port
+
+__all__ = ["MISSING", "MongoServer", "fresh_database", "mongo_server", "require_mongo"]
+
+LAUNCHER = Path(__file__).with_name("mongo_launcher.py")
+MISSING = ", ".join(
+    package for package in ("pymongo", "secantus") if importlib.util.find_spec(package) is None
+)
+_databases = itertools.count(1)
+
+
+def require_mongo() -> None:
+    """Skips what needs the server where it is not installed; with CI=true that fails."""
+    reason = f"not installed: {MISSING} (the extra 'mongo', and the test server SecantusDB)"
+    if MISSING and os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    if MISSING:
+        pytest.skip(reason)
+
+
+@dataclass
+class MongoServer:
+    """A server with its files in a folder; what it confirmed is on the disk.
+
+    Attributes:
+        options: further arguments, such as `--auth`.
+    """
+
+    folder: Path
+    options: tuple[str, ...] = ()
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Without a database."""
+        return f"mongodb://127.0.0.1:{self.port}"
+
+    @property
+    def clock(self) -> Path:
+        return self.folder / "clock"
+
+    def hold_clock(self, now_ms: int) -> None:
+        """The server's time stands there until it is set anew; 0 lets it run by the machine's again."""
+        with self.clock.open("r+b") as file:
+            file.write(now_ms.to_bytes(8, "little"))
+
+    def start(self) -> None:
+        """Starts it and returns when it serves."""
+        if not self.clock.exists():
+            self.clock.write_bytes(bytes(8))
+        data = self.folder / "data"
+        data.mkdir(exist_ok=True)
+        arguments = ["--port", str(self.port), "--storage-path", str(data), "--sync-on-commit"]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(LAUNCHER), str(self.clock), *arguments, *self.options],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+        try:
+            self._wait_until_it_serves()
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """Ends it without a chance to write anything."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait()
+
+    def hang(self) -> None:
+        """It answers nothing from here on, and keeps its connections."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def _wait_until_it_serves(self) -> None:
+        from pymongo import MongoClient
+        from pymongo.errors import PyMongoError
+
+        assert self.process is not None
+        deadline = time.monotonic() + 30
+        with MongoClient[dict[str, object]](self.url, serverSelectionTimeoutMS=200) as client:
+            while self.process.poll() is None and time.monotonic() < deadline:
+                try:
+                    client.admin.command("hello")
+                    return
+                except PyMongoError:
+                    continue
+        raise AssertionError((self.folder / "log").read_text())
+
+
+def fresh_database(server: MongoServer) -> str:
+    """The URL of a database that nobody has used."""
+    return f"{server.url}/test_{next(_databases)}?directConnection=false"
+
+
+@pytest.fixture(scope="session")
+def mongo_server() -> Iterator[MongoServer]:
+    """One server for the whole session, whose clock runs unless a test holds it."""
+    require_mongo()
+    with tempfile.TemporaryDirectory(prefix="mongo-") as folder:
+        server = MongoServer(Path(folder))
+        server.start()
+        yield server
+        server.stop()
