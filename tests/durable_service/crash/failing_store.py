@@ -1,14 +1,14 @@
-"""The SQLite store of a server that is to be killed, or whose disk or clock is to fail it."""
+"""The SQLite store of a server whose disk or clock is to fail it."""
 
 import signal
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from durable_service.store.base import StoreLimits
 from durable_service.store.clock import steady_ms, wall_ms
 from durable_service.store.sqlite import SqliteTaskStore
 
-from .fuse import Fuse, say
+from .fuse import say
 
 HOUR_MS: Final = 3_600_000
 TIME_PASSES: Final = signal.SIGRTMIN
@@ -19,19 +19,18 @@ _TROUBLES: Final = {
 
 
 class FailingStore(SqliteTaskStore):
-    """Its fuse is burnt by commits; SIGUSR1 brings it into trouble, and SIGUSR2 out of it.
+    """SIGUSR1 brings it into trouble, and SIGUSR2 out of it.
 
     With each `TIME_PASSES` the length of a lease has gone by at once.
     """
 
-    fuse = Fuse()
     trouble = ""
     lease_ms = 0
 
     @classmethod
-    def prepare(cls, fuse: Fuse, trouble: str, lease_ms: int) -> None:
+    def prepare(cls, trouble: str, lease_ms: int) -> None:
         """What is to befall the store that this process will open."""
-        cls.fuse, cls.trouble, cls.lease_ms = fuse, trouble, lease_ms
+        cls.trouble, cls.lease_ms = trouble, lease_ms
 
     def __init__(self, database: Path, *, limits: StoreLimits | None = None) -> None:
         self.clock_set_by_ms = 0
@@ -43,25 +42,6 @@ class FailingStore(SqliteTaskStore):
             steady=lambda: steady_ms() + self.passed_ms,
         )
         opened.append(self)
-
-    async def create(self, *arguments: Any) -> Any:
-        return await self._written(super().create(*arguments))
-
-    async def update(self, *arguments: Any) -> Any:
-        return await self._written(super().update(*arguments))
-
-    async def append(self, *arguments: Any) -> Any:
-        return await self._written(super().append(*arguments))
-
-    async def _written(self, call: Any) -> Any:
-        self.fuse.reach("commit:before")
-        decision = await call
-        if decision.written:
-            # On the disk, and not yet answered.
-            for event in decision.events:
-                self.fuse.reach(f"commit:{event.type}")
-            self.fuse.reach("commit:after")
-        return decision
 
     def into_trouble(self) -> None:
         if self.trouble == "clock-back":

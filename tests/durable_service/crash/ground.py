@@ -1,12 +1,13 @@
 """One service on this machine with its principals, and short words for those who use it."""
 
+import asyncio
 import contextlib
 import itertools
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from durable_service.client import (
     Budget,
@@ -28,7 +29,10 @@ from tests.harness.waiting import eventually
 
 from .effects import effects_in
 from .failing_store import TIME_PASSES
+from .kept import Kept, file_in
 from .nursery import Life, Nursery
+
+Result = TypeVar("Result")
 
 # Far longer than a worker takes, on a busy machine too: it is over when a test says so, see `pass_lease`.
 LEASE_MS = 20_000
@@ -55,6 +59,7 @@ class Ground:
     folder: Path
     port: int
     server: Life
+    kept: Kept
     lease_ms: int = LEASE_MS
     clients: dict[str, Client] = field(default_factory=dict)
     numbers: Any = field(default_factory=lambda: itertools.count(1))
@@ -74,7 +79,7 @@ class Ground:
     async def serve(self, **options: Any) -> Life:
         """Begins a server on the same store and the same port, and waits until it serves."""
         self.server = await begin_server(
-            self.nursery, self.folder, self.port, lease_ms=self.lease_ms, **options
+            self.nursery, self.folder, self.port, self.kept, lease_ms=self.lease_ms, **options
         )
         await self.server.says("is serving")
         return self.server
@@ -87,6 +92,9 @@ class Ground:
 
     async def pass_lease(self) -> None:
         """Lets a lease's length go by for the server, so that nobody holds anything after it."""
+        if self.kept.pass_ms is not None:
+            await asyncio.to_thread(self.kept.pass_ms, self.lease_ms)
+            return
         said = len(self.server.lines)
         self.server.signal(TIME_PASSES)
         await self.server.says("lets time pass", after=said)
@@ -170,11 +178,21 @@ class Ground:
         }
 
 
-async def begin_server(nursery: Nursery, folder: Path, port: int, *, lease_ms: int, **options: Any) -> Life:
+async def insist(call: Callable[[], Awaitable[Result]]) -> Result:
+    """The answer of the next server, when this one has died over the question."""
+    while True:
+        with contextlib.suppress(DurableError):
+            return await call()
+
+
+async def begin_server(
+    nursery: Nursery, folder: Path, port: int, kept: Kept, *, lease_ms: int, **options: Any
+) -> Life:
     argv: Sequence[str] = [
         "--dev",
         *("--listen", f"127.0.0.1:{port}"),
-        *("--store", f"sqlite:///{folder / 'tasks.db'}"),
+        *("--store", kept.setting),
+        *(() if kept.kind == "sqlite" else ("--blobs", str(folder / "blobs"))),
         *("--principals", str(folder / "principals.json")),
         *("--lease", f"{lease_ms}ms"),
         *("--log-format", "json"),
@@ -182,25 +200,33 @@ async def begin_server(nursery: Nursery, folder: Path, port: int, *, lease_ms: i
     return await nursery.begin(folder, "server", "serve", argv=argv, lease_ms=lease_ms, **options)
 
 
-@contextlib.asynccontextmanager
-async def service(
-    nursery: Nursery, folder: Path, *, lease_ms: int = LEASE_MS, **options: Any
-) -> AsyncIterator[Ground]:
-    """A service that serves, ended with all that was begun around it."""
-    found = []
-    clients = {}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def write_principals(folder: Path) -> dict[str, PrincipalKey]:
+    """The keys of everybody, which are in files as well, beside what the service knows of them."""
+    found, keys = [], {}
     for name, (actor, roles, drivers) in ROLES.items():
-        key = PrincipalKey.generate()
+        key = keys[name] = PrincipalKey.generate()
         key.save(folder / f"{name}.json")
         public = bytes(key.signer.public_key)
         found.append(Principal(name, "tenant", actor, frozenset(roles), public, drivers=drivers))
-        clients[name] = Client(f"127.0.0.1:{port}", principal_id=name, key=key)
     (folder / "principals.json").write_bytes(format_principals(Principals.of(found)))
-    server = await begin_server(nursery, folder, port, lease_ms=lease_ms, **options)
-    ground = Ground(nursery, folder, port, server, lease_ms, clients)
+    return keys
+
+
+@contextlib.asynccontextmanager
+async def service(
+    nursery: Nursery, folder: Path, kept: Kept | None = None, *, lease_ms: int = LEASE_MS, **options: Any
+) -> AsyncIterator[Ground]:
+    """A service that serves, ended with all that was begun around it; its tasks are in a file by default."""
+    kept = kept or file_in(folder)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    clients = {
+        name: Client(f"127.0.0.1:{port}", principal_id=name, key=key)
+        for name, key in write_principals(folder).items()
+    }
+    server = await begin_server(nursery, folder, port, kept, lease_ms=lease_ms, **options)
+    ground = Ground(nursery, folder, port, server, kept, lease_ms, clients)
     try:
         await server.says("is serving")
         yield ground

@@ -22,9 +22,11 @@ from durable_service.client.claimer import Claimer
 from durable_service.client.held_task import HeldTask
 from durable_service.client.lease_calls import LeaseCalls
 
+from .commits import watch_commits
 from .effects import EffectsFile, passed
 from .failing_store import FailingStore, heed_signals
 from .fuse import Fuse, say
+from .hearing import hear_of_others
 
 APPROVAL_MS = 600_000
 Options = Mapping[str, Any]
@@ -35,12 +37,14 @@ def serve(options: Options) -> None:
     from durable_service import stores, sweeper
     from durable_service.cli import main
 
-    FailingStore.prepare(_fuse(options), options.get("trouble", ""), options.get("lease_ms", 0))
+    FailingStore.prepare(options.get("trouble", ""), options.get("lease_ms", 0))
     heed_signals()
+    watch_commits(_fuse(options), tell_leases=options.get("tell_leases", False))
     # Not names that others should import.
     setattr(stores, "SqliteTaskStore", FailingStore)  # noqa: B010
     # Nobody tells it that the clock of the store has made a leap.
     setattr(sweeper, "_LONGEST_WAIT_MS", 100)  # noqa: B010
+    hear_of_others(options)
     sys.argv = ["durable-service", "serve", *options["argv"]]
     main()
 

@@ -5,6 +5,7 @@ minutes. Each is a process of its own all the same, with its own channels, files
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import select
@@ -22,11 +23,16 @@ _USED = (
     "durable_service.commands.serve",
     "durable_service.process",
 )
+# Those of an extra that may not be installed.
+_USED_IF_THERE = {"psycopg": "durable_service.store.postgres", "pymongo": "durable_service.store.mongo"}
 
 
 def main() -> None:
     for name in _USED:
         importlib.import_module(name)
+    for needed, name in _USED_IF_THERE.items():
+        if importlib.util.find_spec(needed) is not None:
+            importlib.import_module(name)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)

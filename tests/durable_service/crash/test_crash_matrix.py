@@ -10,9 +10,10 @@ from durable_service.client.actions import Action
 from tests.harness.waiting import eventually
 
 from .ground import Ground
+from .kept import KINDS
 from .nursery import Life
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.parametrize("kept", KINDS, indirect=True)]
 
 
 async def killed(ground: Ground, life: Life, point: str) -> None:
@@ -62,6 +63,10 @@ async def test_a_task_whose_worker_lives(ground: Ground) -> None:
     await finished(ground, ["plain", "gated"], attempts=2)
 
 
+@pytest.mark.guarantee(
+    "{kept}",
+    "A worker killed before it has prepared anything: nothing is written and nothing counted twice",
+)
 @pytest.mark.parametrize(
     ("point", "left"),
     [
@@ -79,6 +84,10 @@ async def test_before_anything_is_prepared(ground: Ground, point: str, left: int
     await finished(ground, ["plain", "gated"], attempts=3)
 
 
+@pytest.mark.guarantee(
+    "{kept}",
+    "A worker killed after it prepared an effect: the next one sends it, under the same idempotency key",
+)
 async def test_after_the_plain_effect_is_prepared(ground: Ground) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("PrepareAction:after", 1)), "PrepareAction:after")
@@ -88,6 +97,10 @@ async def test_after_the_plain_effect_is_prepared(ground: Ground) -> None:
     assert (await action(ground, "plain")).idempotency_key == prepared.idempotency_key
 
 
+@pytest.mark.guarantee(
+    "{kept}",
+    "A worker killed between an approval's request and the suspension: the same approval is waited for",
+)
 async def test_after_the_gated_effect_is_prepared_and_before_the_suspension(ground: Ground) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("PrepareAction:after", 2)), "PrepareAction:after")
@@ -103,6 +116,7 @@ async def test_after_the_gated_effect_is_prepared_and_before_the_suspension(grou
     await finished(ground, ["plain", "gated"], attempts=3)
 
 
+@pytest.mark.guarantee("{kept}", "A worker killed after the suspension: a decision under its lease is kept")
 async def test_after_the_suspension_and_before_the_release(ground: Ground) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("BeginDispatch:after", 2)), "BeginDispatch:after")
@@ -113,6 +127,7 @@ async def test_after_the_suspension_and_before_the_release(ground: Ground) -> No
     await finished(ground, ["plain", "gated"], attempts=2)
 
 
+@pytest.mark.guarantee("{kept}", "A worker killed after the decision of an approval: the next one uses it")
 async def test_after_the_decision(ground: Ground) -> None:
     await ground.create("a")
     await (await ground.work()).says("ended suspended")
@@ -121,6 +136,10 @@ async def test_after_the_decision(ground: Ground) -> None:
     await finished(ground, ["plain", "gated"], attempts=3)
 
 
+@pytest.mark.guarantee(
+    "{kept}",
+    "A worker killed between the intent and the effect: the outcome is unknown, nothing is sent blindly",
+)
 @pytest.mark.parametrize("point", ["BeginDispatch:after", "effect:before"])
 async def test_after_the_intent_and_before_the_effect(ground: Ground, point: str) -> None:
     await ground.create("a")
@@ -137,6 +156,7 @@ async def test_after_the_intent_and_before_the_effect(ground: Ground, point: str
     assert (await action(ground, "plain")).idempotency_key == unknown.idempotency_key
 
 
+@pytest.mark.guarantee("{kept}", "An approval is good for one intent, also for one whose worker was killed")
 async def test_an_approval_is_used_up_by_an_intent_that_came_to_nothing(ground: Ground) -> None:
     await ground.create("a")
     await (await ground.work()).says("ended suspended")
@@ -152,6 +172,9 @@ async def test_an_approval_is_used_up_by_an_intent_that_came_to_nothing(ground: 
     assert ((await action(ground, "gated")).state, ground.sent("a")) == (ActionState.REJECTED, ["plain"])
 
 
+@pytest.mark.guarantee(
+    "{kept}", "A worker killed between the effect and its confirmation: the effect is found, never repeated"
+)
 @pytest.mark.parametrize("point", ["effect:after", "ConfirmAction:before"])
 @pytest.mark.parametrize("action_id", ["plain", "gated"])
 async def test_after_the_effect_and_before_its_confirmation(
@@ -172,6 +195,9 @@ async def test_after_the_effect_and_before_its_confirmation(
     await finished(ground, ["plain", "gated"], attempts=3)
 
 
+@pytest.mark.guarantee(
+    "{kept}", "A worker killed after a confirmation: the result is kept and not asked for again"
+)
 async def test_after_the_confirmation_and_before_the_end(ground: Ground) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("ConfirmAction:after", 1)), "ConfirmAction:after")
@@ -182,6 +208,9 @@ async def test_after_the_confirmation_and_before_the_end(ground: Ground) -> None
     assert (again.result_ref, again.dispatch_fence) == (confirmed.result_ref, 1)
 
 
+@pytest.mark.guarantee(
+    "{kept}", "A reconciler killed during its look-up: the outcome stays unknown for the next one"
+)
 @pytest.mark.parametrize("point", ["lookup:before", "lookup:after"])
 async def test_during_the_reconciliation(ground: Ground, point: str) -> None:
     await ground.create("a")
@@ -199,6 +228,9 @@ async def test_during_the_reconciliation(ground: Ground, point: str) -> None:
     await finished(ground, ["plain", "gated"], attempts=3)
 
 
+@pytest.mark.guarantee(
+    "{kept}", "A task whose worker was killed is cancelled when its lease is over, by nobody's claim"
+)
 async def test_after_the_request_to_cancel(ground: Ground) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("ConfirmAction:after", 1)), "ConfirmAction:after")
@@ -211,6 +243,7 @@ async def test_after_the_request_to_cancel(ground: Ground) -> None:
     assert task.usage.attempts == 1
 
 
+@pytest.mark.guarantee("{kept}", "A cancel waits for an open outcome")
 async def test_a_cancel_waits_for_what_is_open(ground: Ground) -> None:
     await ground.create("a")
     await killed(ground, await ground.work(fuse=("effect:after", 1)), "effect:after")
@@ -225,6 +258,7 @@ async def test_a_cancel_waits_for_what_is_open(ground: Ground) -> None:
     assert (await action(ground, "plain")).state is ActionState.CONFIRMED
 
 
+@pytest.mark.guarantee("{kept}", "A worker killed after its task has ended: it has ended once")
 async def test_after_the_end_was_acknowledged(ground: Ground) -> None:
     await ground.create("a")
     fuse = ("CompleteTask:after", 1)

@@ -1,30 +1,30 @@
-"""Two hundred kills at random steps of workers, reconcilers and servers; what was done once stays done once.
+"""Kills at random steps of workers, reconcilers and servers; what was done once stays done once.
 
-The seed is fixed: each life is told beforehand at which of its steps it will be killed.
+The seed is fixed: each life is told beforehand at which of its steps it will be killed. Databases that are
+processes are killed as well. CRASH_KILLS=1000 makes a long run of it.
 """
 
 import asyncio
-import contextlib
+import os
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 import pytest
 
-from durable_service.client import ActionState, Condition, DurableError, Task, TaskState
+from durable_service.client import ActionState, Condition, Task, TaskState
+from tests.harness.waiting import eventually
 
 from .effects import effects_in
-from .ground import Ground, service
+from .ground import Ground, insist, service
+from .kept import KINDS, Kept
 from .nursery import Life, Nursery
 
-Result = TypeVar("Result")
-
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
-KILLS = 200
+KILLS = {"sqlite": 200, "postgresql": 40, "mongodb": 40}
+DATABASE_KILLS = 3
 LANES = 8
 SEED = 20_261_130
 # How many points a life comes by at most when it is not killed.
@@ -45,14 +45,17 @@ class Chaos:
 
     ground: Ground
     random: Random
+    most: int
     kills: Counter[str] = field(default_factory=Counter)
+    database_kills: int = 0
+    database_is_there: asyncio.Lock = field(default_factory=asyncio.Lock)
     points: set[str] = field(default_factory=set)
     tasks: list[str] = field(default_factory=list)
     acknowledged: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
-        return self.kills.total() >= KILLS
+        return self.kills.total() >= self.most
 
     def fuse(self, most: int) -> tuple[str, int]:
         return "", 0 if self.over else self.random.randint(1, most)
@@ -60,7 +63,19 @@ class Chaos:
     async def keep_serving(self) -> None:
         while True:
             await self._count("server", self.ground.server)
-            await self.ground.serve(fuse=("", self.random.randint(*SERVER_COMMITS)))
+            async with self.database_is_there:
+                await self.ground.serve(fuse=("", self.random.randint(*SERVER_COMMITS)))
+
+    async def kill_databases(self) -> None:
+        """At even distances; no service begins in between, which would find no database and say so."""
+        kill = self.ground.kept.kill
+        for number in range(1, DATABASE_KILLS + 1 if kill else 1):
+            goal = self.most * number // (DATABASE_KILLS + 1)
+            await eventually(lambda goal=goal: self.kills.total() >= goal, 200, f"{goal} kills")  # type: ignore[misc]
+            async with self.database_is_there:
+                assert kill is not None
+                await asyncio.to_thread(kill)
+            self.database_kills += 1
 
     async def lane(self, number: int) -> None:
         while not self.over:
@@ -97,13 +112,6 @@ class Chaos:
         assert status in {-9, 0} or what == "recovery", life.lines[-20:]
 
 
-async def insist(call: Callable[[], Awaitable[Result]]) -> Result:
-    """The answer of the next server, when this one has died over the question."""
-    while True:
-        with contextlib.suppress(DurableError):
-            return await call()
-
-
 async def check(chaos: Chaos) -> None:
     ground = chaos.ground
     effects = effects_in(ground.effects)
@@ -130,18 +138,25 @@ async def check(chaos: Chaos) -> None:
         assert [kind for _, kind in journal].count("half.done") == 1
 
 
-async def test_two_hundred_kills(cradle: Nursery, tmp_path: Path) -> None:
+@pytest.mark.guarantee(
+    "{kept}", "Random kills at every kind of step: no effect repeated, no result lost, no task stuck"
+)
+@pytest.mark.parametrize("kept", KINDS, indirect=True)
+async def test_random_kills(cradle: Nursery, tmp_path: Path, kept: Kept) -> None:
     random = Random(SEED)
     first = ("", random.randint(*SERVER_COMMITS))
-    async with service(cradle, tmp_path, lease_ms=SHORT_LEASE_MS, fuse=first) as ground:
-        chaos = Chaos(ground, random)
+    kills = int(os.environ.get("CRASH_KILLS", KILLS[kept.kind]))
+    async with service(cradle, tmp_path, kept, lease_ms=SHORT_LEASE_MS, fuse=first) as ground:
+        chaos = Chaos(ground, random, kills)
         serving = asyncio.create_task(chaos.keep_serving())
         async with asyncio.TaskGroup() as lanes:
+            lanes.create_task(chaos.kill_databases())
             for number in range(LANES):
                 lanes.create_task(chaos.lane(number))
         await insist(partial(check, chaos))
         serving.cancel()
-        assert chaos.kills.total() >= KILLS
-        assert chaos.kills["worker"] >= 100
-        assert chaos.kills["server"] >= 5
-        assert len(chaos.points) >= 25
+        assert chaos.kills.total() >= kills
+        assert chaos.kills["worker"] >= kills // 2
+        assert chaos.kills["server"] >= kills // 40
+        assert len(chaos.points) >= min(25, kills // 4)
+        assert chaos.database_kills == (DATABASE_KILLS if kept.kill else 0)

@@ -1,0 +1,28 @@
+"""Where a service of these tests keeps its tasks, and how time is let pass there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+# Where every kill of these tests is tried.
+KINDS = ("sqlite", "postgresql", "mongodb")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A place that one test has to itself.
+
+    Attributes:
+        setting: As `--store` takes it.
+        pass_ms: Lets time go by at the database; None where that is the service's own to do.
+        kill: Ends the database without a warning and begins it again; None where it is no process.
+    """
+
+    kind: str
+    setting: str
+    pass_ms: Callable[[int], None] | None = None
+    kill: Callable[[], None] | None = None
+
+
+def file_in(folder: Path) -> Kept:
+    return Kept("sqlite", f"sqlite:///{folder / 'tasks.db'}")
