@@ -45,6 +45,8 @@ async def test_a_disk_that_takes_nothing(cradle: Nursery, tmp_path: Path, troubl
             # The worker keeps its task, and does nothing that is not written down before.
             gate.touch()
             assert (await refused(create(ground, "small", 1))).reason == "STORE_UNAVAILABLE"
+            # Reads neither: a request whose nonce is not written down could be sent again by anybody.
+            assert (await refused(ground.task("before"))).reason == "STORE_UNAVAILABLE"
             assert ground.sent("before") == []
         else:
             assert (await ground.task("before")).state is TaskState.RUNNING
