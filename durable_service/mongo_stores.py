@@ -1,6 +1,7 @@
 """Stores on MongoDB, opened from the settings."""
 
 from durable_service.blobs.base import BlobStore
+from durable_service.core.errors import DomainError
 from durable_service.store.base import StoreLimits, StoreUnavailable, TaskStore
 from durable_service.store_forms import without_password
 from service_common.errors import SettingsError
@@ -26,4 +27,11 @@ async def open_mongo_tasks(setting: str, limits: StoreLimits | None) -> TaskStor
 
 async def open_mongo_blobs(setting: str) -> BlobStore:
     """The blob store on this database; raises as `open_mongo_tasks`."""
-    raise SettingsError(f"--store {without_password(setting)}: not supported by this version")
+    try:
+        from durable_service.blobs.mongo import MongoBlobStore  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise SettingsError(f"--store {without_password(setting)}: {_MISSING}") from None
+    try:
+        return await MongoBlobStore.open(setting)
+    except DomainError as error:
+        raise SettingsError(f"--store {without_password(setting)}: {error.message}") from None

@@ -1,8 +1,7 @@
 """The removal of bytes that nothing refers to."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from durable_service.blobs.base import BlobStore
@@ -28,12 +27,22 @@ async def collect_orphans(blobs: BlobStore, referenced: Referenced, put_before_m
         referenced: which of these keys a task refers to; `TaskStore.referenced`.
     """
     removed = kept = 0
-    keys = [key async for key in blobs.keys_before(put_before_ms)]
-    remaining = iter(keys)
-    while batch := list(islice(remaining, _AT_ONCE)):
+    async for batch in _batches(blobs.keys_before(put_before_ms)):
         in_use = await referenced(batch)
         kept += len(in_use)
         for key in batch:
             if key not in in_use:
                 removed += await blobs.delete_if_before(key, put_before_ms)
     return Collected(removed, kept)
+
+
+async def _batches(keys: AsyncIterator[str]) -> AsyncIterator[Sequence[str]]:
+    """Some keys at a time: there may be more of them than one wants to hold."""
+    batch: list[str] = []
+    async for key in keys:
+        batch.append(key)
+        if len(batch) == _AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

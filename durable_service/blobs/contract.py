@@ -121,6 +121,21 @@ class BlobStoreContract:
         assert await collect_orphans(blobs, referenced, START_MS + 10) == Collected(removed=1, referenced=1)
         assert [await blobs.get(key) for key in (KEY, OTHER_KEY, THIRD_KEY)] == [None, b"x", b"young"]
 
+    async def test_more_orphans_than_are_looked_at_together(self, blob_harness: BlobHarness) -> None:
+        blobs = blob_harness.blobs
+        for number in range(501):
+            await blobs.put(f"{number:064x}", b"x")
+        await blob_harness.advance(1)
+        asked: list[int] = []
+
+        async def referenced(keys: Sequence[str]) -> frozenset[str]:
+            asked.append(len(keys))
+            return frozenset({f"{7:064x}"}).intersection(keys)
+
+        assert await collect_orphans(blobs, referenced, START_MS + 1) == Collected(removed=500, referenced=1)
+        assert asked == [500, 1]
+        assert [key async for key in blobs.keys_before(START_MS + 1)] == [f"{7:064x}"]
+
     async def test_bytes_put_again_during_a_collection_stay(self, blob_harness: BlobHarness) -> None:
         blobs = blob_harness.blobs
         await blobs.put(KEY, b"x")

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from durable_service import process
 from durable_service.blobs.base import BlobStore
+from durable_service.config import load_settings
 from durable_service.core.artifacts import ArtifactContent, put_artifact
 from durable_service.core.binding import blob_key
 from durable_service.core.outcomes import cancel, fail
@@ -52,6 +54,29 @@ class TestPolicy:
     def test_what_cannot(self, text: str, words: str) -> None:
         with pytest.raises(ValueError, match=words):
             parse_purge_policy(text)
+
+
+class TestSettings:
+    def test_they_reach_the_store_and_the_server(self) -> None:
+        settings = load_settings(
+            {
+                "principals": "p",
+                "purge": "completed=7d,30d",
+                "events_per_task": 10,
+                "event_bytes_per_task": "100000",
+                "event_age_seconds": 86_400,
+            }
+        )
+        assert process._limits(settings) == StoreLimits(2_000_000, 10, 100_000, DAY_MS)
+        ages = {TaskState.COMPLETED: 7, TaskState.FAILED: 30, TaskState.CANCELED: 30, TaskState.STOPPED: 30}
+        assert process._options(settings).purge_after_ms == {
+            state: days * DAY_MS for state, days in ages.items()
+        }
+
+    def test_without_them_nothing_goes_by_age(self) -> None:
+        settings = load_settings({"principals": "p"})
+        assert process._limits(settings) == StoreLimits(2_000_000, 256, None, None)
+        assert process._options(settings).purge_after_ms == {}
 
 
 @pytest.fixture(params=["memory", "sqlite"])
