@@ -96,10 +96,9 @@ FROM durable_tasks AS task WHERE task.tenant_id = %(tenant_id)s AND task.task_id
 # whether there is more beyond.
 CHANGES: Final = f"""
 WITH seen AS MATERIALIZED (SELECT {HORIZON} AS horizon)
-SELECT seen.horizon, changed.*, EXISTS (
-    SELECT FROM durable_tasks WHERE tenant_id = %(tenant_id)s AND position >= (SELECT horizon FROM seen)
-        AND position > %(after)s
-)
+SELECT seen.horizon, changed.*, coalesce((
+    SELECT max(position) FROM durable_tasks WHERE tenant_id = %(tenant_id)s
+) >= greatest(seen.horizon, %(after)s + 1), false)
 FROM seen LEFT JOIN LATERAL (
     SELECT task.position, {RECORD_COLUMNS} FROM {RECORD_TABLES}
     WHERE task.tenant_id = %(tenant_id)s AND task.position > %(after)s
