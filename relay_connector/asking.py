@@ -150,7 +150,8 @@ class Asking:
                 )
             except RelayError as error:
                 late = self._clock.now_ms() >= question.deadline_at_ms
-                if late or signal.is_set or not may_help_again(error):
+                passing = may_help_again(error) or error.retry_after_ms is not None
+                if late or signal.is_set or not passing:
                     # Whether or not the relay has the job: without its prompt nobody can do it.
                     raise NotSentError(f"the question could not be published: {error}") from error
                 logger.info("the question %s is published again soon: %s", job_id, error)

@@ -30,8 +30,13 @@ GIVEN = f"relay-prompt-given:{JOB}"
 HELLO = GeneratePayload("hello")
 
 
-def relay_refusal(reason: str, code: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION) -> RelayError:
-    return RelayError(ServiceError(code, reason, "as the test says"))
+def relay_refusal(
+    reason: str,
+    code: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION,
+    *,
+    retry_after_ms: int | None = None,
+) -> RelayError:
+    return RelayError(ServiceError(code, reason, "as the test says", retry_after_ms=retry_after_ms))
 
 
 def durable_refusal(reason: str, code: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION) -> DurableError:

@@ -226,9 +226,13 @@ async def test_a_result_that_does_not_verify_is_no_evidence() -> None:
 
 async def test_a_relay_that_is_away_is_waited_for() -> None:
     scene = Scene()
-    scene.site.refusals = [relay_refusal("", UNAVAILABLE), relay_refusal("STORE_UNAVAILABLE", UNAVAILABLE)]
+    scene.site.refusals = [
+        relay_refusal("", UNAVAILABLE),
+        relay_refusal("STORE_UNAVAILABLE", UNAVAILABLE),
+        relay_refusal("SLOT_WAITING", retry_after_ms=3_000),
+    ]
     asking = asyncio.ensure_future(scene.asking.dispatch(scene.action, scene.signal))
-    while len(scene.site.enqueued) < 3:
+    while len(scene.site.enqueued) < 4:
         await scene.clock.advance_async(2_000)
     await eventually(lambda: scene.site.handles)
     scene.site.end(result())

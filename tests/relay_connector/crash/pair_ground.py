@@ -27,6 +27,8 @@ from tests.relay_service.replicas.relay_processes import relay_command, write_pr
 from tests.relay_service.store.valkey_fixture import free_port
 
 MODEL = Path(__file__).with_name("counting_model.py")
+# A clock that is so far ahead is past every deadline, whatever clocks may differ and tests have leapt.
+HOURS_MS = 36_000_000
 SERVING = r'"event":"durable service is serving"'
 ROLES = {"alice": {Role.SUBMITTER, Role.OPERATOR}, "worker": {Role.WORKER}}
 
@@ -103,9 +105,19 @@ class PairGround:
             argv += [flag] if value is True else [flag, str(value)]
         return await self._begin(f"worker-{next(self.numbers)}", argv)
 
+    async def dismiss_workers(self) -> None:
+        """Ends all workers, so that the next test has its tasks for itself."""
+        workers = [each for each in self.processes if each.startswith("worker-")]
+        for name in workers:
+            await self.processes.pop(name).close()
+
     async def kill(self, name: str) -> None:
         self.processes[name].kill()
         await self.processes[name].wait()
+
+    def next_task(self) -> str:
+        """A name that no other task has."""
+        return f"task-{next(self.numbers)}"
 
     async def pass_lease(self) -> None:
         """Lets a lease's length go by for the durable service, so that nobody holds anything after it."""

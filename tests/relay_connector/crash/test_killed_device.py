@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from durable_service.client import TaskState
-from tests.relay_connector.crash.pair_ground import PairGround, pair
+from tests.relay_connector.crash.pair_ground import HOURS_MS, PairGround, pair
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
@@ -69,7 +69,7 @@ async def test_a_device_and_the_worker_die_together(ground: PairGround) -> None:
     # Claimed three times, and nobody has a prompt to give: the relay drops it.
     await ground.until_forgotten("a")
     # By a clock that is past the deadline, and past what clocks may differ.
-    await ground.work(ahead_ms=600_000 + 120_000)
+    await ground.work(ahead_ms=HOURS_MS)
     answer = await ground.answer("a")
     assert (answer.disposition, answer.why) == ("none", "expired")
     assert ground.counted("a") == (1, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from durable_service.client import ActionState, Task, TaskState
 from tests.harness.waiting import eventually
-from tests.relay_connector.crash.pair_ground import PairGround, pair
+from tests.relay_connector.crash.pair_ground import HOURS_MS, PairGround, pair
 from tests.relay_service.store.valkey_fixture import require_valkey
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -93,7 +93,7 @@ async def settle_what_can_be(ground: PairGround) -> None:
 
 async def settle_the_rest(ground: PairGround) -> None:
     """By a clock that is past every deadline, and past what clocks may differ."""
-    await ground.work(ahead_ms=600_000 + 3_600_000)
+    await ground.work(ahead_ms=HOURS_MS)
     for task_id in TASKS:
         await ground.ended(task_id)
 
