@@ -1,5 +1,7 @@
 """Opening a stream: challenge, signed hello, welcome."""
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
@@ -79,7 +81,9 @@ async def _greet(
         raise ServiceError(
             grpc.StatusCode.INVALID_ARGUMENT, "PROTOCOL_VIOLATION", f"the hello is too large: {error}"
         ) from None
-    await call.write(outbound.take(ack_seq=0))
+    # The stream may have ended while the hello was drawn up. What it ended with is read next.
+    with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.InternalError, grpc.aio.UsageError):
+        await call.write(outbound.take(ack_seq=0))
     answer, rest = await _awaited(call, "welcome", clock)
     return ClientStream(
         call,

@@ -109,7 +109,7 @@ class Chaos:
             self.kills[what] += 1
             self.points.add(f"{what} {life.lines[-1].partition(' ')[2]}")
         # A reconciler that meets no server gives up, and another one is sent.
-        assert status in {-9, 0} or what == "recovery", life.lines[-20:]
+        assert status in {-9, 0} or what == "recovery", "\n".join(life.lines[-60:])
 
 
 async def check(chaos: Chaos) -> None:
