@@ -47,7 +47,7 @@ from durable_service.store.change_feed import ChangeFeed, FeedPage
 from durable_service.store.listeners import Listeners
 from durable_service.store.mongo_clock import ServerClock
 from durable_service.store.mongo_positions import Positions
-from durable_service.store.mongo_schema import initialize
+from durable_service.store.mongo_schema import foreign_keys, initialize, note_adopted
 from durable_service.store.mongo_tasks import NOW, MongoTasks, Reading, translated
 from durable_service.store.mongo_wakeups import wake_on_changes
 from durable_service.store.mongo_writer import MongoWriter
@@ -106,6 +106,11 @@ class MongoTaskStore:
             self._incarnation = await initialize(self._collections)
             async for document in self._collections.tasks.find({"sealwork.texts": {"$exists": True}}, {}):
                 await self._writer.clear(document["_id"])
+            foreign = await foreign_keys(self._collections)
+        for key in foreign:
+            await self._writer.adopt(key)
+        with translated():
+            await note_adopted(self._collections)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pymongo import IndexModel, ReturnDocument
 from pymongo.errors import OperationFailure
 
+from durable_service.core.definition import TaskKey
 from durable_service.mongo_connection import Document
 from durable_service.store.base import StoreFault, StoreUnavailable
 from durable_service.store.mongo_document import FORMAT
@@ -81,6 +82,20 @@ async def initialize(collections: MongoTasks) -> str:
     return str(document["incarnation"])
 
 
+async def foreign_keys(collections: MongoTasks) -> list[TaskKey]:
+    """Tasks that another implementation left here before this one came; looked for once in a database."""
+    document = await _store_document(collections)
+    if document["adopted"]:
+        return []
+    found = collections.tasks.find({"sealwork": {"$exists": False}}, {"identity.tenantId": 1, "id": 1})
+    return [TaskKey(item["identity"]["tenantId"], item["id"]) async for item in found]
+
+
+async def note_adopted(collections: MongoTasks) -> None:
+    """What other implementations left here is now in the indexes of this one."""
+    await collections.store.update_one({"_id": STORE, "adopted": False}, {"$set": {"adopted": True}})
+
+
 async def _check_server(collections: MongoTasks) -> None:
     try:
         answer = await collections.database.command("buildInfo")
@@ -98,7 +113,13 @@ async def _check_server(collections: MongoTasks) -> None:
 
 
 async def _store_document(collections: MongoTasks) -> Document:
-    fresh = {"format": FORMAT, "incarnation": secrets.token_hex(8), "position": 0, "nowMs": 0}
+    fresh = {
+        "format": FORMAT,
+        "incarnation": secrets.token_hex(8),
+        "position": 0,
+        "nowMs": 0,
+        "adopted": False,
+    }
     document = await collections.store.find_one_and_update(
         {"_id": STORE}, {"$setOnInsert": fresh}, upsert=True, return_document=ReturnDocument.AFTER
     )

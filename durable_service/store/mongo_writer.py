@@ -35,6 +35,7 @@ from durable_service.store.mongo_document import (
 from durable_service.store.mongo_journal import Entry, rewritten, within_age
 from durable_service.store.mongo_positions import Positions
 from durable_service.store.mongo_tasks import NOW, MongoTasks, Reading, text_id, translated
+from durable_service.store.updates import not_found
 
 # What a command makes of what there is; it may be asked several times.
 Decide: TypeAlias = Callable[[Reading], Awaitable[Decision[Answer]]]
@@ -88,6 +89,16 @@ class MongoWriter:
                     self._tell_of(document_id(key), write, before, decision)
                     return decision
             raise DomainError(Reason.CONTENTION, "others changed the task at the same time, again and again")
+
+    async def adopt(self, key: TaskKey) -> None:
+        """Writes this implementation's own part beside what another one wrote, which stays as it is."""
+
+        async def decide(reading: Reading) -> Decision[None]:
+            if reading.stored is None:
+                raise not_found()
+            return Decision(reading.stored.record, None, written=reading.stored.write is None)
+
+        await self.change(key, decide)
 
     async def purge(self, key: TaskKey, ended_before_ms: int) -> Purged | None:
         """Puts a tombstone in the place of a task that ended before an instant; None when it did not."""
