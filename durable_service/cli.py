@@ -22,7 +22,8 @@ and while it serves, in another terminal:
   durable-service events report-1 --follow
   durable-service top
 
-Commands from "tasks" to "top" call the service that serves; "keys" and "principals" work on files alone.
+Commands from "tasks" to "top" call the service that serves; "keys" and "principals" work on
+files alone, and "migrate" on a store.
 """
 _STATUS = """\b
 Exit status of every command:
@@ -35,6 +36,7 @@ Exit status of every command:
 _COMMANDS = {
     "serve": "durable_service.commands.serve:serve",
     "check-config": "durable_service.commands.serve:check_config",
+    "migrate": "durable_service.commands.migrate:migrate",
     "keys": "durable_service.commands.keys:keys",
     "principals": "durable_service.commands.principals:principals",
     "tasks": "durable_service.commands.tasks:tasks",

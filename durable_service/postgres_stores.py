@@ -25,6 +25,26 @@ async def open_postgres_tasks(setting: str, limits: StoreLimits | None) -> TaskS
         raise refused(setting, error.message) from None
 
 
+async def migrate_postgres(setting: str, *, finish: bool) -> str:
+    """Brings the tables of tasks to this version, and says where they stand.
+
+    Args:
+        finish: removes what only older servers needed as well.
+
+    Raises:
+        SettingsError: as `open_postgres_tasks`.
+    """
+    try:
+        from durable_service.store.postgres import migrate_database  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise refused(setting, _MISSING) from None
+    try:
+        standing = await migrate_database(setting, finish=finish)
+    except DomainError as error:
+        raise refused(setting, error.message) from None
+    return f"schema version {standing.version}, for servers from version {standing.serves_from} on"
+
+
 async def open_postgres_blobs(setting: str) -> BlobStore:
     """The blob store on this database; raises as `open_postgres_tasks`."""
     try:

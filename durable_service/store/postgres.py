@@ -46,7 +46,7 @@ from durable_service.store.base import (
 from durable_service.store.change_feed import ChangeFeed, FeedPage
 from durable_service.store.listeners import Listeners
 from durable_service.store.postgres_database import NOTE_MS, PostgresDatabase
-from durable_service.store.postgres_migration import incarnation_of, migrate
+from durable_service.store.postgres_migration import SchemaStanding, incarnation_of, migrate
 from durable_service.store.postgres_news import Announcer, NewsListener, PostgresChanges
 from durable_service.store.postgres_rows import GET, Loaded, record_of
 from durable_service.store.postgres_schema import STEPS, SchemaStep
@@ -363,6 +363,17 @@ class PostgresTaskStore:
                 await self._database.note_now()
                 if turn % _FORGET_NONCES_EVERY == 0:
                     await self._database.ask(queries.FORGET_NONCES)
+
+
+async def migrate_database(
+    url: str, steps: Sequence[SchemaStep] = STEPS, *, finish: bool = False
+) -> SchemaStanding:
+    """Brings the schema of a database to this version without a store; raises as `PostgresTaskStore.open`."""
+    try:
+        async with await connect(connection_text(url, NAME)) as connection:
+            return await migrate(connection, steps, finish=finish)
+    except (psycopg.Error, OSError) as error:
+        raise unavailable(error) from None
 
 
 def _one(rows: Sequence[Row]) -> TaskRecord | None:
