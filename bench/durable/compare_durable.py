@@ -7,16 +7,18 @@ from bench.durable import plan
 from bench.durable.alternation import Alternation, Service, alternate
 from bench.durable.crew import Operation
 from bench.durable.latencies import ApprovalWakes, HandlerCancels
+from bench.durable.message_pairs import MessagePairs
 from bench.durable.server import MEMORY, SQLITE, STORES, DurableProcess
 from bench.durable.writes import BareWrites, ServedWrites
 from bench.figures import rate
-from bench.interleaving import InterleavedRun, Progress
+from bench.interleaving import InterleavedRun, Progress, Ratio
 from bench.our_relay.workbench import Bench
-from bench.quantiles import quantile
+from bench.quantiles import median, paired_ratios, quantile
 from bench.report import Comparison, Holding, Section
-from bench.variant import Variant, VariantFailedError, VariantUnavailableError
+from bench.variant import VariantFailedError, VariantUnavailableError
 
 _BARE = "SQLite store by itself"
+_MESSAGES = "gRPC messages by themselves"
 _CANCEL, _WAKE = "cancel", "approval"
 
 
@@ -94,9 +96,11 @@ async def _writes(bench: Bench) -> Section:
         f"{most} workers: one write each at a time, by stream or unary call; one worker: {most} at a time",
         "the store by itself has a process of its own as well, and takes commands from nobody else",
         "in memory: what a call costs without a disk, a unary one more than the write to a store",
+        f"messages by themselves: {most} streams on which each call is answered at once and nothing is done;",
+        "a service of one process takes their CPU and that of the store by itself, and its own beside these",
         _load_note(),
     ]
-    variants: dict[tuple[str, str], Variant] = {}
+    variants: dict[tuple[str, str], ServedWrites] = {}
     for store in STORES:
         for way, workers, in_flight, unary in (
             (f"{most} workers, streams", most, 1, False),
@@ -108,7 +112,7 @@ async def _writes(bench: Bench) -> Section:
     effort = bench.effort.durable
     run = await bench.session.measure(
         section,
-        [BareWrites(_BARE, most), *variants.values()],
+        [BareWrites(_BARE, most), MessagePairs(_MESSAGES, most), *variants.values()],
         rounds=effort.write_rounds,
         seconds=effort.write_seconds,
     )
@@ -118,7 +122,24 @@ async def _writes(bench: Bench) -> Section:
             section.compare(run, f"rate, {way} / {_BARE}", (variant.name, _BARE), rate, bound=bound)
             pair = (variant.name, variants[MEMORY, way].name)
             section.compare(run, f"rate, {way}: SQLite / memory", pair, rate, bound=bound)
+            if variant.load_ms:
+                name = f"CPU of the load for each write, {way}"
+                section.holdings.append(Holding(name, median(variant.load_ms), "ms"))
+    streams = variants[SQLITE, f"{most} workers, streams"]
+    own = _over_both(run, streams.name)
+    if own is not None:
+        section.comparisons.append(Comparison(f"CPU, {streams.name} / {_BARE} and {_MESSAGES}", own))
     return section
+
+
+def _over_both(run: InterleavedRun, served: str) -> Ratio | None:
+    """What a write through the service takes, in CPU of the store and of the messages added together."""
+    met = [bursts for bursts in run.rounds if {served, _BARE, _MESSAGES} <= bursts.keys()]
+    ratios = paired_ratios(
+        [bursts[served].cpu_ms for bursts in met],
+        [bursts[_BARE].cpu_ms + bursts[_MESSAGES].cpu_ms for bursts in met],
+    )
+    return Ratio(quantile(ratios, 0.5), min(ratios), max(ratios), len(ratios)) if ratios else None
 
 
 async def _latencies(bench: Bench) -> list[Section]:

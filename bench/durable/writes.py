@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 
 import orjson
 
@@ -16,7 +16,7 @@ from durable_service.client.errors import DurableError
 from service_common.session_client import SessionLost
 
 _START_SECONDS = 60.0
-_WARM_UP_SECONDS = 0.3
+WARM_UP_SECONDS = 0.3
 
 Write = Callable[[], Awaitable[None]]
 
@@ -29,12 +29,16 @@ class ServedWrites:
         workers: with a stream and a connection each.
         in_flight: of each worker.
         unary: write by unary calls instead of on the streams.
+
+    Attributes:
+        load_ms: CPU that this process took for each write, in milliseconds, by burst.
     """
 
     def __init__(
         self, name: str, store: str, workers: int, *, in_flight: int = 1, unary: bool = False
     ) -> None:
         self.name = name
+        self.load_ms: list[float] = []
         self._in_flight = in_flight
         self._unary = unary
         self._server = DurableProcess(store)
@@ -53,16 +57,17 @@ class ServedWrites:
                 self._lanes += [partial(write, lease) for lease in worker.leases]
         except DurableError as error:
             raise VariantUnavailableError(f"the service refused to begin: {error}") from error
-        await self.burst(_WARM_UP_SECONDS)
+        await self.burst(WARM_UP_SECONDS)
 
     async def burst(self, seconds: float) -> BurstResult:
-        meter, started = self._server.meter(), perf_counter()
+        meter, started, load_started = self._server.meter(), perf_counter(), process_time()
         try:
-            lanes = await asyncio.gather(*(_write(lane, started + seconds) for lane in self._lanes))
+            lanes = await asyncio.gather(*(write_in_turn(lane, started + seconds) for lane in self._lanes))
         except (DurableError, SessionLost) as error:
             raise VariantFailedError(f"a write was refused: {error}") from error
-        elapsed = perf_counter() - started
+        elapsed, load = perf_counter() - started, process_time() - load_started
         latencies = [each for lane in lanes for each in lane]
+        self.load_ms.append(load * 1000 / max(1, len(latencies)))
         return BurstResult(len(latencies), latencies, meter.cpu_seconds(), meter.rss_kib(), elapsed)
 
     async def stop(self) -> None:
@@ -84,7 +89,7 @@ class BareWrites:
         self._folder = TemporaryDirectory(prefix="bench-durable-")
         self._child = Child("bench.durable.bare_store", self._folder.name, str(self._lanes))
         await self._child.start(_START_SECONDS)
-        await self.burst(_WARM_UP_SECONDS)
+        await self.burst(WARM_UP_SECONDS)
 
     async def burst(self, seconds: float) -> BurstResult:
         assert self._child is not None
@@ -101,7 +106,8 @@ class BareWrites:
             self._folder.cleanup()
 
 
-async def _write(write: Write, until: float) -> list[float]:
+async def write_in_turn(write: Write, until: float) -> list[float]:
+    """Writes one after the other until then; their latencies in milliseconds."""
     latencies = []
     while (started := perf_counter()) < until:
         await write()

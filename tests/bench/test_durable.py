@@ -13,6 +13,7 @@ from bench.durable.child import Child
 from bench.durable.compare_durable import durable
 from bench.durable.crew import Crew, Operation, Phase
 from bench.durable.latencies import ApprovalWakes, HandlerCancels
+from bench.durable.message_pairs import MessagePairs
 from bench.durable.server import MEMORY, SQLITE, STORES, DurableProcess
 from bench.durable.writes import BareWrites, ServedWrites
 from bench.our_relay import plan
@@ -89,6 +90,7 @@ async def test_a_claim_that_finds_nothing_ends_the_run() -> None:
     "variant",
     [
         lambda: BareWrites("bare", 4),
+        lambda: MessagePairs("messages", 4),
         lambda: ServedWrites("streams", SQLITE, 4),
         lambda: ServedWrites("one stream", MEMORY, 1, in_flight=4),
         lambda: ServedWrites("unary", SQLITE, 4, unary=True),
@@ -152,5 +154,11 @@ async def test_the_workload_has_its_goals(monkeypatch: pytest.MonkeyPatch) -> No
         "rate, one worker, stream: SQLite / memory": 0.6,
         "rate, 2 workers, unary calls / SQLite store by itself": 0.6,
         "rate, 2 workers, unary calls: SQLite / memory": 0.6,
+        "CPU, SQLite, 2 workers, streams / SQLite store by itself and gRPC messages by themselves": None,
     }
+    assert [holding.name for holding in writes.holdings] == [
+        "CPU of the load for each write, 2 workers, streams",
+        "CPU of the load for each write, one worker, stream",
+        "CPU of the load for each write, 2 workers, unary calls",
+    ]
     assert [holding.most for holding in (*cancel.holdings, *approval.holdings)] == [100.0, None, 200.0, None]
