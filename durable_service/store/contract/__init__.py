@@ -15,7 +15,7 @@ from durable_service.store.contract.reading import (
     RestartCases,
     RetentionCases,
 )
-from durable_service.store.contract.retention import JournalBoundCases
+from durable_service.store.contract.retention import EndedTaskCases, JournalBoundCases
 from durable_service.store.contract.scene import CONTRACT_LIMITS, StoreHarness
 from durable_service.store.contract.updating import UpdatingCases
 
@@ -30,6 +30,7 @@ class TaskStoreContract(
     JournalBoundCases,
     ApprovalCases,
     RetentionCases,
+    EndedTaskCases,
     OverviewCases,
     NonceCases,
     RestartCases,

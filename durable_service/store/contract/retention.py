@@ -120,7 +120,11 @@ class JournalBoundCases:
         assert len(await store_harness.store.purge([key("b")], await store_harness.store.now_ms())) == 1
         assert await store_harness.store.trim_events(10) == 3
 
-    async def test_purgeable_by_how_a_task_ended(self, store_harness: StoreHarness) -> None:
+
+class EndedTaskCases:
+    """Ended tasks may be purged by how they ended."""
+
+    async def test_what_may_be_purged_is_asked_by_state(self, store_harness: StoreHarness) -> None:
         scene = Scene(store_harness.store)
         await scene.create("canceled", "completed", "failed", "older")
         await scene.run("older", cancel, "")
