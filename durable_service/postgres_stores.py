@@ -26,7 +26,7 @@ async def open_postgres_tasks(setting: str, limits: StoreLimits | None) -> TaskS
 
 
 async def migrate_postgres(setting: str, *, finish: bool) -> str:
-    """Brings the tables of tasks to this version, and says where they stand.
+    """Brings the tables of tasks and of artifacts to this version, and says where they stand.
 
     Args:
         finish: removes what only older servers needed as well.
@@ -35,11 +35,14 @@ async def migrate_postgres(setting: str, *, finish: bool) -> str:
         SettingsError: as `open_postgres_tasks`.
     """
     try:
+        from durable_service.blobs.postgres import PostgresBlobStore  # noqa: PLC0415 - an extra
         from durable_service.store.postgres import migrate_database  # noqa: PLC0415 - an extra
     except ImportError:
         raise refused(setting, _MISSING) from None
     try:
         standing = await migrate_database(setting, finish=finish)
+        # Opening it makes its table.
+        await (await PostgresBlobStore.open(setting)).close()
     except DomainError as error:
         raise refused(setting, error.message) from None
     return f"schema version {standing.version}, for servers from version {standing.serves_from} on"

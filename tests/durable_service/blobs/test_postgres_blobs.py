@@ -8,6 +8,7 @@ import pytest
 
 from durable_service.blobs.contract import CONTRACT_BYTES, KEY, OTHER_KEY, START_MS, BlobStoreContract, reason
 from durable_service.core.errors import DomainError, Reason
+from durable_service.postgres_stores import migrate_postgres
 from tests.durable_service.store.postgres_fixture import (
     USER,
     PostgresServer,
@@ -172,7 +173,7 @@ async def test_whoever_may_not_make_tables_uses_those_that_are_there(postgres_se
     limited = url.replace(f"{USER}@", "blob_user@")
     postgres_server.execute(f"CREATE ROLE blob_user LOGIN; GRANT USAGE ON SCHEMA {schema} TO blob_user")
     assert await reason(PostgresBlobStore.open(limited)) is Reason.STORE_UNAVAILABLE
-    await (await PostgresBlobStore.open(url)).close()
+    await migrate_postgres(url, finish=False)
     postgres_server.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.durable_blobs TO blob_user")
     blobs = await PostgresBlobStore.open(limited)
     await blobs.put(KEY, b"hello")
