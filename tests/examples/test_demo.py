@@ -118,7 +118,7 @@ def expect_asking_scene(text: str) -> None:
         "^  the job +durable-[0-9a-f]{12}…, after the action's idempotency key$", scene, re.MULTILINE
     )
     assert "relay-result: verified, kept beside the task, confirmed" in flowing
-    assert "“Write a few lines about a bridge that lasts.”" in flowing
+    assert "“user: Write a few lines about a bridge that lasts.”" in flowing
     assert re.search(
         r"completed: the log of alice-\S+ has the prompt once, and the task has one answer", flowing
     )
