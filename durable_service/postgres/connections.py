@@ -1,5 +1,9 @@
 """Connections to one database: few, bounded in every wait, and made anew when the database was away."""
 
+import asyncio
+import contextlib
+import os
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +28,9 @@ OLDEST_SERVER: Final = 140_000
 _WAIT_SECONDS: Final = 5.0
 # While the database is away nobody waits long to learn it; each call tries to connect anew.
 _WAIT_WHILE_AWAY_SECONDS: Final = 0.5
+# A server that hangs, or a way that swallows everything, lets nothing be heard at all: then the end of the
+# statement's own time is not heard of either. Callers give up after ten seconds.
+_ANSWER_SECONDS: Final = 8.0
 _CONNECT_SECONDS: Final = 5
 _RECONNECT_SECONDS: Final = 1.0
 _LIFETIME_SECONDS: Final = 3_600.0
@@ -135,6 +142,7 @@ class Connections:
                 left as the library raises it.
         """
         connection = await self._acquire()
+        given_up = asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self._give_up, connection)
         try:
             yield connection
         except psycopg.Error as error:
@@ -143,6 +151,7 @@ class Connections:
                 await connection.close()
             raise
         finally:
+            given_up.cancel()
             if connection.closed:
                 self._made.pop(connection, None)
             await self._pool.putconn(connection)
@@ -191,6 +200,16 @@ class Connections:
         self._made = {known: at for known, at in self._made.items() if not known.closed}
         self._made[connection] = time.monotonic()
         self._away = False
+
+    def _give_up(self, connection: Connection) -> None:
+        """Ends the connection under whoever waits for its server.
+
+        The library would first ask the server to cancel, and wait for it to say that it has.
+        """
+        self._away = True
+        if not connection.closed:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
 
     async def _failed(self, _pool: AsyncConnectionPool[Any]) -> None:
         self._away = True

@@ -4,7 +4,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.durable_service.crash.kept import Kept
 from tests.durable_service.store import mongo_fixture, postgres_fixture
@@ -32,6 +32,18 @@ class Database(Protocol):
     def kill(self) -> None:
         """Ends it without a chance to write anything."""
 
+    def hang(self) -> None:
+        """Answers nothing from here on, and keeps its connections."""
+
+    def resume(self) -> None:
+        """Ends `hang`."""
+
+    def refuse_writes(self) -> None:
+        """Takes no writes from here on, as a database does that is none to write to any more."""
+
+    def take_writes(self) -> None:
+        """Ends `refuse_writes`."""
+
 
 class PostgresDatabase(PostgresServer):
     """A PostgreSQL server whose commits are on the disk."""
@@ -44,9 +56,24 @@ class PostgresDatabase(PostgresServer):
         ended = self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {listening}")
         assert len(ended) >= 2
 
+    def hang(self) -> None:
+        self.pause()
+
+    def refuse_writes(self) -> None:
+        self._set_read_only("on")
+
+    def take_writes(self) -> None:
+        self._set_read_only("off")
+
+    def _set_read_only(self, value: str) -> None:
+        self.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        self.execute("SELECT pg_reload_conf()")
+
 
 class MongoDatabase(MongoServer):
     """A MongoDB server whose time is the machine's."""
+
+    _stepped_down = False
 
     def kept(self) -> Kept:
         return Kept("mongodb", mongo_fixture.fresh_database(self))
@@ -55,6 +82,20 @@ class MongoDatabase(MongoServer):
         # Its cursors, so the change streams, end with it.
         self.kill()
         self.start()
+
+    def refuse_writes(self) -> None:
+        from pymongo import MongoClient
+
+        with MongoClient[dict[str, Any]](self.url, directConnection=True) as client:
+            client.admin.command({"replSetStepDown": 600, "force": True})
+        self._stepped_down = True
+
+    def take_writes(self) -> None:
+        if self._stepped_down:
+            # Begun anew it is the primary.
+            self.kill()
+            self.start()
+            self._stepped_down = False
 
 
 @contextlib.contextmanager
