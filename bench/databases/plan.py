@@ -25,5 +25,5 @@ class DatabasesEffort:
     operations: int
 
 
-QUICK = DatabasesEffort(rounds=3, operations=96)
-FULL = DatabasesEffort(rounds=10, operations=256)
+QUICK = DatabasesEffort(rounds=2, operations=64)
+FULL = DatabasesEffort(rounds=8, operations=128)
