@@ -56,6 +56,11 @@ def document_id(key: TaskKey) -> str:
     return task_key_digest(key)
 
 
+def claim_name(worker_id: str, claim_id: str) -> str:
+    """A worker's claim as one text; no id has a line break in it."""
+    return f"{worker_id}\n{claim_id}"
+
+
 def is_foreign(document: Mapping[str, Any]) -> bool:
     """Whether another implementation wrote it, and this one never."""
     return "sealwork" not in document
@@ -171,6 +176,7 @@ def _places(record: TaskRecord, journal: Iterable[Entry]) -> dict[str, Any]:
         "queue": None if place is None else place.queue.value,
         "claimableAt": None if place is None else place.at_ms,
         "dueAt": due_at_ms(record),
+        "claims": [claim_name(item.worker_id, item.id) for item in record.attempts] or None,
         "leaseClaim": None if lease is None else lease.claim_id,
         "oldestEventAt": None if oldest is None else oldest.at_ms,
         "approvals": list(record.approvals) or None,

@@ -30,7 +30,7 @@ from durable_service.store.mongo_tasks import MongoTasks, translated
 STORE: Final = "store"
 # Writes that come within this time get their positions together.
 _GATHER_SECONDS: Final = 0.01
-_PENDING: Final = {"sealwork.pending": {"$exists": True}}
+_PENDING: Final = {"sealwork.pending": {"$gt": ""}}
 
 
 class Positions:

@@ -20,6 +20,7 @@ from durable_service.store.base import (
     UnknownAction,
     UnknownMark,
 )
+from durable_service.store.mongo_document import claim_name
 from durable_service.store.mongo_tasks import MongoTasks, Reading
 from durable_service.store.updates import not_found
 
@@ -41,7 +42,8 @@ async def event_page(collections: MongoTasks, reading: Reading, after: int, limi
 async def claimable(collections: MongoTasks, query: ClaimableQuery, now_ms: int) -> list[Candidate]:
     found: list[tuple[int, str, Candidate]] = []
     for drivers in _drivers(query):
-        condition = _waiting_at(query, drivers) | {"sealwork.claimableAt": {"$lte": now_ms}}
+        # An exclusive bound: the server of the tests loses equal instants in front of a further index field.
+        condition = _waiting_at(query, drivers) | {"sealwork.claimableAt": {"$lt": now_ms + 1}}
         members = {"id": 1, "driver": 1, "sealwork.claimableAt": 1}
         order = [("sealwork.claimableAt", 1), ("id", 1)]
         async for item in collections.tasks.find(condition, members).sort(order).limit(query.limit):
@@ -61,7 +63,7 @@ async def next_claimable_ms(collections: MongoTasks, query: ClaimableQuery) -> i
 
 
 async def due(collections: MongoTasks, now_ms: int, limit: int) -> list[TaskKey]:
-    condition = {"sealwork.dueAt": {"$lte": now_ms}}
+    condition = {"sealwork.dueAt": {"$gt": 0, "$lte": now_ms}}
     found = collections.tasks.find(condition, _KEY).sort("sealwork.dueAt", 1).limit(limit)
     return [_key(item) async for item in found]
 
@@ -90,10 +92,13 @@ async def pending_approvals(
     now_ms: int,
 ) -> list[PendingApproval]:
     mark = (-1, "") if after is None else (after.expires_at_ms, after.approval_id)
-    wanted: dict[str, Any] = {"expiresAt": {"$gt": now_ms, "$gte": mark[0]}}
+    # Of any approval of the task: which of them it is, is seen below.
+    condition: dict[str, Any] = {
+        "identity.tenantId": tenant_id,
+        "sealwork.waiting.expiresAt": {"$gt": max(now_ms, mark[0] - 1)},
+    }
     if actor_id is not None:
-        wanted["actorId"] = actor_id
-    condition = {"identity.tenantId": tenant_id, "sealwork.waiting": {"$elemMatch": wanted}}
+        condition["sealwork.waiting.actorId"] = actor_id
     found = []
     for record in await collections.records(condition):
         for approval in record.pending_approvals(now_ms):
@@ -113,8 +118,8 @@ async def task_of_approval(collections: MongoTasks, tenant_id: str, approval_id:
 async def unknown_actions(
     collections: MongoTasks, tenant_id: str, after: UnknownMark | None, limit: int
 ) -> list[UnknownAction]:
-    mark = (-1, "", "") if after is None else (after.since_ms, after.task_id, after.action_id)
-    condition = {"identity.tenantId": tenant_id, "sealwork.unknown.since": {"$gte": mark[0]}}
+    mark = (0, "", "") if after is None else (after.since_ms, after.task_id, after.action_id)
+    condition = {"identity.tenantId": tenant_id, "sealwork.unknown.since": {"$gt": mark[0] - 1}}
     found = []
     async for stored, _ in collections.found(condition):
         for action in stored.record.actions.values():
@@ -132,16 +137,15 @@ async def held(collections: MongoTasks, tenant_id: str, worker_id: str, now_ms: 
 async def granted(
     collections: MongoTasks, tenant_id: str, worker_id: str, claim_id: str, now_ms: int
 ) -> TaskKey | None:
-    of_attempt = {
-        "identity.tenantId": tenant_id,
-        "attempts": {"$elemMatch": {"workerId": worker_id, "id": claim_id}},
-    }
-    of_lease = {**_held(tenant_id, worker_id, now_ms), "sealwork.leaseClaim": claim_id}
-    for condition in (of_attempt, of_lease):
-        known = await collections.tasks.find_one(condition, _KEY, sort=[("updatedAt", -1)])
-        if known is not None:
-            return _key(known)
-    return None
+    name = claim_name(worker_id, claim_id)
+    condition = {"identity.tenantId": tenant_id, "sealwork.claims": name}
+    known = await collections.tasks.find_one(condition, _KEY, sort=[("updatedAt", -1)])
+    if known is not None:
+        return _key(known)
+    # Leases alone: this is asked with every claim, of workers that may hold many tasks.
+    leases = collections.tasks.find(_held(tenant_id, worker_id, now_ms), {**_KEY, "sealwork.leaseClaim": 1})
+    found = (item for item in await leases.to_list() if _lease_claim(item) == claim_id)
+    return next((_key(item) for item in found), None)
 
 
 async def changed(
@@ -156,7 +160,7 @@ async def changed(
 
 async def with_events_until(collections: MongoTasks, until_ms: int, limit: int) -> list[TaskKey]:
     """Tasks whose oldest journal entry is of an instant or older, the oldest first."""
-    condition = {"sealwork.oldestEventAt": {"$lte": until_ms}}
+    condition = {"sealwork.oldestEventAt": {"$gt": 0, "$lte": until_ms}}
     found = collections.tasks.find(condition, _KEY).sort("sealwork.oldestEventAt", 1).limit(limit)
     return [_key(item) async for item in found]
 
@@ -191,13 +195,13 @@ async def counts(collections: MongoTasks) -> list[StateCount]:
 async def backlog(collections: MongoTasks, tenant_id: str, now_ms: int) -> Backlog:
     """Each number with the oldest instant behind it."""
     tenant = {"identity.tenantId": tenant_id}
-    work = {**tenant, "sealwork.queue": "work", "sealwork.claimableAt": {"$lte": now_ms}}
+    work = {**tenant, "sealwork.queue": "work", "sealwork.claimableAt": {"$lt": now_ms + 1}}
     claimable_tasks, oldest_claimable = await _numbers(collections, work, "sealwork.claimableAt")
     live = {**tenant, "lease.expiresAt": {"$gt": now_ms}}
     leases, _ = await _numbers(collections, live, "lease.expiresAt")
     unknown, oldest_unknown = await _numbers(
         collections,
-        {**tenant, "sealwork.unknown": {"$exists": True}},
+        {**tenant, "sealwork.unknown.since": {"$gt": -1}},
         "sealwork.unknown.since",
         "sealwork.unknown",
     )
@@ -241,6 +245,8 @@ def _drivers(query: ClaimableQuery) -> Iterable[Driver | None]:
 
 def _waiting_at(query: ClaimableQuery, driver: Driver | None) -> dict[str, Any]:
     condition: dict[str, Any] = {"identity.tenantId": query.tenant_id, "sealwork.queue": query.queue.value}
+    # A bound for what it is sorted by: simple planners take an index for that alone.
+    condition["sealwork.claimableAt"] = {"$gte": 0}
     if driver is not None:
         condition |= {"driver.id": driver.id, "driver.version": driver.version}
     return condition
@@ -272,6 +278,11 @@ def _listed(query: TaskQuery) -> dict[str, Any]:
 def _between(start_ms: int | None, end_ms: int | None) -> dict[str, int] | None:
     bounds = {"$gte": start_ms, "$lt": end_ms}
     return {name: bound for name, bound in bounds.items() if bound is not None} or None
+
+
+def _lease_claim(item: dict[str, Any]) -> str | None:
+    own = item.get("sealwork") or {}
+    return own.get("leaseClaim")
 
 
 def _key(item: dict[str, Any]) -> TaskKey:

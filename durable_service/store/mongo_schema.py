@@ -20,19 +20,23 @@ _NONCES_KEPT_SECONDS: Final = 3_600
 _TENANT: Final = "identity.tenantId"
 
 
-def _index(*names: str, partly: str | None = None) -> IndexModel:
-    """An index under a name of its own; over those documents alone that have a member."""
+def _index(*names: str, partly: tuple[str, str | int] | None = None) -> IndexModel:
+    """An index over the documents that have its member, or those alone where a member is above a bound."""
     options: dict[str, Any] = {"name": "by_" + "_".join(name.rsplit(".", 1)[-1] for name in names)}
     if partly is not None:
-        options["partialFilterExpression"] = {partly: {"$exists": True}}
+        # A bound, and not that the member is there: questions have bounds, and any planner sees that.
+        options["partialFilterExpression"] = {partly[0]: {"$gt": partly[1]}}
+    elif len(names) == 1:
+        options["sparse"] = True
     return IndexModel([(name, 1) for name in names], **options)
 
 
+_QUEUED: Final = ("sealwork.queue", "")
 TASK_INDEXES: Final = (
     _index(_TENANT, "createdAt", "id"),
     _index(_TENANT, "identity.actorId", "createdAt", "id"),
     _index(_TENANT, "state", "updatedAt"),
-    _index(_TENANT, "sealwork.queue", "sealwork.claimableAt", "id", partly="sealwork.queue"),
+    _index(_TENANT, "sealwork.queue", "sealwork.claimableAt", "id", partly=_QUEUED),
     _index(
         _TENANT,
         "sealwork.queue",
@@ -40,20 +44,20 @@ TASK_INDEXES: Final = (
         "driver.version",
         "sealwork.claimableAt",
         "id",
-        partly="sealwork.queue",
+        partly=_QUEUED,
     ),
-    _index("sealwork.dueAt", partly="sealwork.dueAt"),
-    _index("sealwork.oldestEventAt", partly="sealwork.oldestEventAt"),
-    _index(_TENANT, "lease.workerId", "lease.expiresAt", partly="lease.workerId"),
-    _index(_TENANT, "attempts.workerId", "attempts.id", partly="attempts.id"),
-    _index(_TENANT, "sealwork.position", partly="sealwork.position"),
-    _index("sealwork.position", partly="sealwork.position"),
-    _index("sealwork.pending", partly="sealwork.pending"),
-    _index(_TENANT, "sealwork.approvals", partly="sealwork.approvals"),
-    _index(_TENANT, "sealwork.waiting.expiresAt", partly="sealwork.waiting"),
-    _index(_TENANT, "sealwork.unknown.since", partly="sealwork.unknown"),
-    _index("sealwork.blobKeys", partly="sealwork.blobKeys"),
-    _index("sealwork.texts", partly="sealwork.texts"),
+    _index(_TENANT, "lease.workerId", "lease.expiresAt", partly=("lease.expiresAt", 0)),
+    _index(_TENANT, "sealwork.position", partly=("sealwork.position", 0)),
+    _index(_TENANT, "sealwork.claims", partly=("sealwork.claims", "")),
+    _index(_TENANT, "sealwork.approvals", partly=("sealwork.approvals", "")),
+    _index(_TENANT, "sealwork.waiting.expiresAt", partly=("sealwork.waiting.expiresAt", 0)),
+    _index(_TENANT, "sealwork.unknown.since", partly=("sealwork.unknown.since", -1)),
+    _index("sealwork.dueAt"),
+    _index("sealwork.oldestEventAt"),
+    _index("sealwork.position"),
+    _index("sealwork.pending"),
+    _index("sealwork.blobKeys"),
+    _index("sealwork.texts"),
 )
 
 

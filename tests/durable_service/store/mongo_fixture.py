@@ -4,6 +4,7 @@ A test takes the session's server by the fixture `mongo_server` and a fresh data
 that stops, kills or holds up its server starts its own with `MongoServer`.
 """
 
+import gc
 import importlib.util
 import itertools
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,7 @@ import pytest
 
 from tests.relay_service.store.valkey_fixture import free_port
 
-__all__ = ["MISSING", "MongoServer", "fresh_database", "mongo_server", "require_mongo"]
+__all__ = ["MISSING", "MongoServer", "forget_sockets", "fresh_database", "mongo_server", "require_mongo"]
 
 LAUNCHER = Path(__file__).with_name("mongo_launcher.py")
 MISSING = ", ".join(
@@ -128,6 +130,13 @@ class MongoServer:
 def fresh_database(server: MongoServer) -> str:
     """The URL of a database that nobody has used."""
     return f"{server.url}/test_{next(_databases)}?directConnection=false"
+
+
+def forget_sockets() -> None:
+    """Lets go of what the driver leaves open when it is closed in the middle of connecting."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

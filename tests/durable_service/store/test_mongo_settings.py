@@ -8,7 +8,13 @@ import pytest
 
 from durable_service.mongo_stores import open_mongo_tasks
 from service_common.errors import SettingsError
-from tests.durable_service.store.mongo_fixture import MISSING, MongoServer, fresh_database, require_mongo
+from tests.durable_service.store.mongo_fixture import (
+    MISSING,
+    MongoServer,
+    forget_sockets,
+    fresh_database,
+    require_mongo,
+)
 
 if not MISSING:
     from pymongo import MongoClient
@@ -68,6 +74,7 @@ async def test_nobody_answers(tmp_path: Path) -> None:
         f"--store mongodb://user:***@127.0.0.1:{port}/x?serverSelectionTimeoutMS=100: "
         "the database cannot be reached, or has no primary at present"
     )
+    forget_sockets()
 
 
 async def test_what_a_newer_version_left(mongo_server: MongoServer) -> None:
