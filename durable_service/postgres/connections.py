@@ -141,6 +141,7 @@ class Connections:
             DatabaseUnavailable: none is to be had, or the server refused; a conflict of two transactions is
                 left as the library raises it.
         """
+        requests = _cancel_requests()
         connection = await self._acquire()
         given_up = asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self._give_up, connection)
         try:
@@ -155,6 +156,10 @@ class Connections:
             if connection.closed:
                 self._made.pop(connection, None)
             await self._pool.putconn(connection)
+        if _cancel_requests() > requests:
+            # The library waits in a way that forgets a cancellation which comes together with an answer
+            # (before Python 3.12); a task that works for ever would never end.
+            raise asyncio.CancelledError
 
     def distrust(self) -> None:
         """Uses no connection again that is open now: its server has stepped down or restarted."""
@@ -213,6 +218,11 @@ class Connections:
 
     async def _failed(self, _pool: AsyncConnectionPool[Any]) -> None:
         self._away = True
+
+
+def _cancel_requests() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def rows_of(connection: Connection, statement: str, parameters: Parameters) -> Sequence[Row]:

@@ -74,6 +74,9 @@ def unavailable(error: psycopg.Error | OSError) -> DatabaseUnavailable:
     if isinstance(error, PoolTimeout | TooManyRequests):
         return DatabaseUnavailable("unreachable", "no connection to the database is to be had")
     code = code_of(error)
+    if not code and isinstance(error, psycopg.ProgrammingError):
+        text = "the URL of the database cannot be read: see the form of libpq's connection URIs"
+        return DatabaseUnavailable("failed", text)
     if code in _BY_CODE:
         return DatabaseUnavailable(*_BY_CODE[code], code)
     if code[:2] in _BY_CODE:

@@ -59,6 +59,7 @@ Result = TypeVar("Result")
 Decide = Callable[[Loaded], tuple[Decision[Answer], Write | None]]
 
 NAME: Final = "durable-service"
+_CANCEL_AGAIN_SECONDS: Final = 0.2
 _FORGET_NONCES_EVERY: Final = 15
 # How long a look at the changes waits for transactions elsewhere that are older than the newest change.
 _HORIZON_WAITS_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.3)
@@ -280,10 +281,14 @@ class PostgresTaskStore:
         return self._listeners.add(listener)
 
     async def close(self) -> None:
-        for work in self._background:
-            work.cancel()
+        ending = set(self._background)
+        while ending:
+            for work in ending:
+                work.cancel()
+            # Again, if one has missed it: see `Connections.connection`.
+            _, ending = await asyncio.wait(ending, timeout=_CANCEL_AGAIN_SECONDS)
         # What was begun is finished: nobody would know of it otherwise.
-        await asyncio.gather(*self._background, *self._running, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
         await self._database.close()
 
     async def feed_position(self) -> int:
