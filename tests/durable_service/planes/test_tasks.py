@@ -9,6 +9,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from sealwork.durable.v1 import task_pb2, task_service_pb2
 from tests.durable_service.durable_fixture import MAIL, START_MS, DurableUnderTest, creation
+from tests.harness.waiting import eventually
 
 
 class TestCreating:
@@ -108,7 +109,11 @@ class TestCreating:
         await service.create(start_within=Duration(seconds=10))
         await service.pass_time(10_000)
 
-        assert (await service.task()).state == task_pb2.TASK_STATE_CANCELED
+        async def canceled() -> bool:
+            return (await service.task()).state == task_pb2.TASK_STATE_CANCELED
+
+        # Written down when it is due, on a file by another thread.
+        await eventually(canceled)
 
 
 class TestReading:
