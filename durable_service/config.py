@@ -114,8 +114,8 @@ class DurableSettings(ListenerSettings):
         youngest_ms = min(parse_purge_policy(self.purge).values(), default=None)
         if youngest_ms is not None and youngest_ms < self.retention_seconds * 1_000:
             raise ValueError(
-                f"--purge is sooner than --retention ({show_duration(self.retention_seconds * 1_000)}) allows: "
-                "lower --retention as well, or purge later"
+                f"--purge is sooner than --retention ({show_duration(self.retention_seconds * 1_000)}) "
+                "allows: lower --retention as well, or purge later"
             )
         if self.liveness_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("--liveness must be at least twice --heartbeat, or one late beat ends a stream")

@@ -9,12 +9,11 @@ take the task from it, and do nothing when there is none.
 from collections.abc import Sequence
 from typing import Final
 
-from durable_service.core.approvals import approvable
 from durable_service.core.availability import availability
 from durable_service.core.lapses import due_at_ms
 from durable_service.core.model import TaskEvent, TaskRecord, Tombstone
-from durable_service.core.states import ActionState, ApprovalDecision
 from durable_service.store.base import StoreLimits
+from durable_service.store.indexed_parts import undecided_approvals, unknown_actions
 from durable_service.store.postgres_journal import add_events
 from durable_service.store.postgres_rows import Stored
 from durable_service.store.postgres_statement import Statement, Write
@@ -188,7 +187,7 @@ def _add_claims(statement: Statement, before: TaskRecord, after: TaskRecord) -> 
 def _add_approvals(statement: Statement, before: TaskRecord, after: TaskRecord) -> None:
     if after.approvals is before.approvals and after.state is before.state:
         return
-    pending = _undecided(after)
+    pending = undecided_approvals(after)
     asked = [after.approvals[name] for name in sorted(after.approvals.keys() - before.approvals.keys())]
     if asked:
         statement.add(
@@ -204,7 +203,7 @@ def _add_approvals(statement: Statement, before: TaskRecord, after: TaskRecord) 
             expiries_ms=[approval.expires_at_ms for approval in asked],
             pending=[approval.id in pending for approval in asked],
         )
-    moved = sorted((_undecided(before) ^ pending) & before.approvals.keys())
+    moved = sorted((undecided_approvals(before) ^ pending) & before.approvals.keys())
     if moved:
         statement.add(
             "UPDATE durable_approvals AS approval SET pending = moved.pending FROM task,"
@@ -218,7 +217,7 @@ def _add_approvals(statement: Statement, before: TaskRecord, after: TaskRecord) 
 def _add_unknown_actions(statement: Statement, before: TaskRecord, after: TaskRecord) -> None:
     if after.actions is before.actions:
         return
-    old, new = _unknown(before), _unknown(after)
+    old, new = unknown_actions(before), unknown_actions(after)
     if old - new:
         statement.add(
             "DELETE FROM durable_unknown_actions AS known USING task"
@@ -247,15 +246,3 @@ def _add_artifacts(statement: Statement, before: TaskRecord, after: TaskRecord) 
             " ON CONFLICT DO NOTHING",
             blob_keys=sorted({after.artifacts[name].blob_key for name in names}),
         )
-
-
-def _undecided(record: TaskRecord) -> set[str]:
-    if not approvable(record):
-        return set()
-    return {
-        name for name, approval in record.approvals.items() if approval.decision is ApprovalDecision.PENDING
-    }
-
-
-def _unknown(record: TaskRecord) -> set[str]:
-    return {name for name, action in record.actions.items() if action.state is ActionState.UNKNOWN}

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from durable_service.core.approvals import approvable
 from durable_service.core.availability import availability
 from durable_service.core.definition import TaskKey
 from durable_service.core.lapses import due_at_ms
 from durable_service.core.model import TaskEvent, TaskRecord, Tombstone
-from durable_service.core.states import ActionState, ApprovalDecision, TaskState
+from durable_service.core.states import TaskState
 from durable_service.store.base import StoreLimits, TaskChange
+from durable_service.store.indexed_parts import undecided_approvals, unknown_actions
 from durable_service.store.record_document import (
     encode_definition,
     encode_lease,
@@ -255,7 +255,7 @@ class Transaction:
                 approval.created_at_ms,
                 approval.expires_at_ms,
             )
-        old, new = _undecided(before), _undecided(after)
+        old, new = undecided_approvals(before), undecided_approvals(after)
         for name in old ^ new:
             self._write(
                 "UPDATE approvals SET pending = ? WHERE id = ? AND approval_id = ?", name in new, task, name
@@ -264,7 +264,7 @@ class Transaction:
     def _index_unknown_actions(self, task: int, before: TaskRecord, after: TaskRecord) -> None:
         if after.actions is before.actions:
             return
-        old, new = _unknown(before), _unknown(after)
+        old, new = unknown_actions(before), unknown_actions(after)
         for name in old - new:
             self._write("DELETE FROM unknown_actions WHERE id = ? AND action_id = ?", task, name)
         for name in new - old:
@@ -297,15 +297,3 @@ def _places(record: TaskRecord) -> tuple[object, ...]:
         None if lease is None else lease.expires_at_ms,
         encode_lease(lease),
     )
-
-
-def _undecided(record: TaskRecord) -> set[str]:
-    if not approvable(record):
-        return set()
-    return {
-        name for name, approval in record.approvals.items() if approval.decision is ApprovalDecision.PENDING
-    }
-
-
-def _unknown(record: TaskRecord) -> set[str]:
-    return {name for name, action in record.actions.items() if action.state is ActionState.UNKNOWN}

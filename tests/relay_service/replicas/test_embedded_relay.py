@@ -87,7 +87,7 @@ async def collect(site: Site, published: job_pb2.JobStub, into: dict[str, JobRes
     payload = dump_payload(GeneratePayload(f"prompt of {published.id}"))
     job = SiteJob(published, payload)
     site._jobs.add(job)
-    result = await site._handle_of(job).result()
+    result = await site._handle_of(job, acknowledge=True).result()
     assert published.id not in into
     into[published.id] = result
 
