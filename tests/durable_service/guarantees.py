@@ -22,6 +22,7 @@ TESTS: Final = (
     "tests/durable_service/store",
     "tests/durable_service/crash",
     "tests/durable_service/replicas",
+    "tests/durable_service/server",
 )
 STORES: Final = {"memory": "Memory", "sqlite": "SQLite", "postgresql": "PostgreSQL", "mongodb": "MongoDB"}
 BEGIN: Final = "<!-- written by `make guarantees` -->"
