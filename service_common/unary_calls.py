@@ -26,7 +26,7 @@ ATTEMPTS: Final = 4
 _BASE_SECONDS: Final = 0.2
 _CAP_SECONDS: Final = 5.0
 # A nonce is used up by a request that was lost on its way back, and by the library's own repeats.
-# CANCELLED comes from a server that stops with the call under way: what the caller cancels itself is no error.
+# CANCELLED comes from a server that stops during the call: what the caller cancels itself is no error.
 _REPEATED_CODES: Final = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 )
