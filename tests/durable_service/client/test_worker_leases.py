@@ -7,8 +7,10 @@ import grpc
 import pytest
 
 from durable_service.client import RunEnd, StopCause, TaskContext
+from durable_service.client.open_claims import NEXT
 from sealwork.durable.v1 import task_pb2
 from sealwork.durable.v1 import worker_service_pb2 as pb
+from sealwork.session.v1.session_pb2 import Heartbeat
 from service_common.clocks import ManualClock
 from service_common.errors import ServiceError
 from tests.durable_service.client.played_service import (
@@ -154,8 +156,12 @@ async def test_without_a_hint_the_service_is_asked_once_a_minute() -> None:
     clock = ManualClock()
     async with played_service(Waiting(), clock=clock) as (played, stream):
         await eventually(lambda: len(played.server.seen("ClaimNext")) == 1)
-        for _ in range(6):
-            await stream.send(pb.WorkerServerItem(heartbeat={}))  # type: ignore[arg-type]
+        # The minute begins with the answer.
+        await eventually(lambda: not played.worker._claims.is_open(NEXT))
+        for ping_id in range(1, 7):
+            await stream.send(pb.WorkerServerItem(heartbeat=Heartbeat(ping_id=ping_id)))
+            # Heard before time goes on: after 45 s of silence there would be no stream any more.
+            await eventually(lambda: [each for each in stream.items("heartbeat") if each.pong_id == ping_id])  # noqa: B023
             await clock.advance_async(10_000)
         await eventually(lambda: len(played.server.seen("ClaimNext")) == 2)
 
