@@ -1,9 +1,8 @@
 """Bringing a store to the version of this service without serving."""
 
-from durable_service.postgres_stores import migrate_postgres, open_postgres_blobs
-from durable_service.store_forms import file_of, kind_of, without_password
+from durable_service.postgres_stores import migrate_postgres
+from durable_service.store_forms import file_of, kind_of, store_refused, without_password
 from durable_service.stores import open_stores
-from service_common.errors import SettingsError
 
 
 async def migrate_stores(setting: str, *, finish: bool) -> str:
@@ -23,13 +22,12 @@ async def migrate_stores(setting: str, *, finish: bool) -> str:
     match kind_of(setting):
         case "postgresql":
             standing = await migrate_postgres(setting, finish=finish)
-            await (await open_postgres_blobs(setting)).close()
             return f"{shown}: {standing}"
         case "memory":
-            raise SettingsError(f"--store {shown}: nothing is kept there, so there is nothing to migrate")
+            raise store_refused(setting, "nothing is kept there, so there is nothing to migrate")
     file = file_of(setting)
     if file is not None and not file.exists():
-        raise SettingsError(f"--store {shown}: there is no such file; serve makes it")
+        raise store_refused(setting, "there is no such file; serve makes it")
     # One process at a time, or steps that need no second half: opening it is all.
     async with open_stores(setting):
         return f"{shown}: at the version of this service"

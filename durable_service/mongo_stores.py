@@ -3,8 +3,7 @@
 from durable_service.blobs.base import BlobStore
 from durable_service.core.errors import DomainError
 from durable_service.store.base import StoreLimits, StoreUnavailable, TaskStore
-from durable_service.store_forms import without_password
-from service_common.errors import SettingsError
+from durable_service.store_forms import store_refused
 
 _MISSING = "the extra 'mongo' is not installed: pip install 'sealwork[mongo]'"
 
@@ -18,11 +17,11 @@ async def open_mongo_tasks(setting: str, limits: StoreLimits | None) -> TaskStor
     try:
         from durable_service.store.mongo import MongoTaskStore  # noqa: PLC0415 - an extra
     except ImportError:
-        raise SettingsError(f"--store {without_password(setting)}: {_MISSING}") from None
+        raise store_refused(setting, _MISSING) from None
     try:
         return await MongoTaskStore.open(setting, limits)
     except StoreUnavailable as error:
-        raise SettingsError(f"--store {without_password(setting)}: {error.message}") from None
+        raise store_refused(setting, error.message) from None
 
 
 async def open_mongo_blobs(setting: str) -> BlobStore:
@@ -30,8 +29,8 @@ async def open_mongo_blobs(setting: str) -> BlobStore:
     try:
         from durable_service.blobs.mongo import MongoBlobStore  # noqa: PLC0415 - an extra
     except ImportError:
-        raise SettingsError(f"--store {without_password(setting)}: {_MISSING}") from None
+        raise store_refused(setting, _MISSING) from None
     try:
         return await MongoBlobStore.open(setting)
     except DomainError as error:
-        raise SettingsError(f"--store {without_password(setting)}: {error.message}") from None
+        raise store_refused(setting, error.message) from None

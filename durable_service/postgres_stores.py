@@ -3,8 +3,7 @@
 from durable_service.blobs.base import BlobStore
 from durable_service.core.errors import DomainError
 from durable_service.store.base import StoreLimits, TaskStore
-from durable_service.store_forms import without_password
-from service_common.errors import SettingsError
+from durable_service.store_forms import store_refused
 
 _MISSING = "psycopg is not installed: pip install 'sealwork[postgres]'"
 
@@ -18,11 +17,11 @@ async def open_postgres_tasks(setting: str, limits: StoreLimits | None) -> TaskS
     try:
         from durable_service.store.postgres import PostgresTaskStore  # noqa: PLC0415 - an extra
     except ImportError:
-        raise refused(setting, _MISSING) from None
+        raise store_refused(setting, _MISSING) from None
     try:
         return await PostgresTaskStore.open(setting, limits=limits)
     except DomainError as error:
-        raise refused(setting, error.message) from None
+        raise store_refused(setting, error.message) from None
 
 
 async def migrate_postgres(setting: str, *, finish: bool) -> str:
@@ -38,13 +37,13 @@ async def migrate_postgres(setting: str, *, finish: bool) -> str:
         from durable_service.blobs.postgres import PostgresBlobStore  # noqa: PLC0415 - an extra
         from durable_service.store.postgres import migrate_database  # noqa: PLC0415 - an extra
     except ImportError:
-        raise refused(setting, _MISSING) from None
+        raise store_refused(setting, _MISSING) from None
     try:
         standing = await migrate_database(setting, finish=finish)
         # Opening it makes its table.
         await (await PostgresBlobStore.open(setting)).close()
     except DomainError as error:
-        raise refused(setting, error.message) from None
+        raise store_refused(setting, error.message) from None
     return f"schema version {standing.version}, for servers from version {standing.serves_from} on"
 
 
@@ -53,13 +52,8 @@ async def open_postgres_blobs(setting: str) -> BlobStore:
     try:
         from durable_service.blobs.postgres import PostgresBlobStore  # noqa: PLC0415 - an extra
     except ImportError:
-        raise refused(setting, _MISSING) from None
+        raise store_refused(setting, _MISSING) from None
     try:
         return await PostgresBlobStore.open(setting)
     except DomainError as error:
-        raise refused(setting, error.message) from None
-
-
-def refused(setting: str, why: str) -> SettingsError:
-    """The refusal of a setting, without what is secret in it."""
-    return SettingsError(f"--store {without_password(setting)}: {why}")
+        raise store_refused(setting, error.message) from None

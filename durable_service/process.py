@@ -109,8 +109,10 @@ def _limits(settings: DurableSettings) -> StoreLimits:
 
 
 def _options(settings: DurableSettings) -> ServerOptions:
+    # Of one reading of the certificate.
+    main, *others = settings.listeners([settings.listen, settings.admin_listen])
     return ServerOptions(
-        listeners=settings.listeners([settings.listen]),
+        listeners=[main],
         times=SessionTimes.of_settings(settings),
         instance=settings.server_instance or f"durable-{uuid4().hex[:8]}",
         store_kind=kind_of(settings.store),
@@ -118,7 +120,7 @@ def _options(settings: DurableSettings) -> ServerOptions:
         retention_ms=round(settings.retention_seconds * 1000),
         purge_after_ms=parse_purge_policy(settings.purge),
         grace_ms=round(settings.drain_grace_seconds * 1000),
-        admin_listener=next(iter(settings.listeners([settings.admin_listen])), None),
+        admin_listener=others[0] if others else None,
         measured=bool(settings.metrics_listen),
     )
 

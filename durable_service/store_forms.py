@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from service_common.errors import SettingsError
+
 MEMORY: Final = "memory:"
 SQLITE: Final = "sqlite:///"
 POSTGRES: Final = "postgresql://"
@@ -40,3 +42,8 @@ def kind_of(setting: str) -> str:
 def without_password(setting: str) -> str:
     """The setting as it may be shown."""
     return _PASSWORD.sub(r"\1:***", setting)
+
+
+def store_refused(setting: str, why: str) -> SettingsError:
+    """The refusal of a setting, without what is secret in it."""
+    return SettingsError(f"--store {without_password(setting)}: {why}")

@@ -161,8 +161,10 @@ def _is_forgetful(settings: RelaySettings) -> bool:
 
 
 def _options(settings: RelaySettings) -> ServerOptions:
+    # Of one reading of the certificate.
+    main, *others = settings.listeners([settings.listen, settings.admin_listen])
     return ServerOptions(
-        listeners=settings.listeners([settings.listen]),
+        listeners=[main],
         times=_times(settings),
         instance=settings.server_instance or f"relay-{uuid4().hex[:8]}",
         operators=_operators(settings),
@@ -170,7 +172,7 @@ def _options(settings: RelaySettings) -> ServerOptions:
         offered_version=settings.offered_version,
         sessions_per_site=settings.max_sessions_per_site,
         grace_ms=round(settings.drain_grace_seconds * 1000),
-        admin_listener=next(iter(settings.listeners([settings.admin_listen])), None),
+        admin_listener=others[0] if others else None,
         pairing=_pairing(settings),
     )
 

@@ -1,6 +1,7 @@
 """How soon a worker of the client library knows, on a service that has nothing else to do."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from asyncio import Future
 from time import perf_counter, time
 
@@ -36,7 +37,7 @@ _MOST_FAILURES = 3
 _HOUR_MS = 3_600_000
 
 
-class _Latency:
+class _Latency(ABC):
     """Variant: one measurement after the other until the time or their number is up."""
 
     def __init__(self, name: str, most: int) -> None:
@@ -85,15 +86,16 @@ class _Latency:
             await client.close()
         await self._server.stop()
 
+    @abstractmethod
     async def _measure(self) -> float:
         """One task: the seconds that are measured."""
-        raise NotImplementedError
 
-    async def _handle(self, context: TaskContext) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    async def _handle(self, context: TaskContext) -> str: ...
 
     def _note_end(self, report: RunReport) -> None:
-        """A run has ended."""
+        """A run has ended; most variants have nothing to note."""
+        del report
 
     def _client(self, party: LibraryParty) -> Client:
         client = Client(self._server.address, principal_id=party.principal_id, key=party.key)

@@ -1,6 +1,7 @@
 """Full job cycles on our relay, at capacity."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
 from time import perf_counter
@@ -20,7 +21,7 @@ _Outcome = tuple[list[float], int]
 QUIET = ("--heartbeat", "60s", "--liveness", "600s")
 
 
-class _OurJobs:
+class _OurJobs(ABC):
     def __init__(
         self, name: str, load: JobLoad, sites: int, seed: int, server: Deployment | None = None
     ) -> None:
@@ -57,14 +58,14 @@ class _OurJobs:
     def _devices(self) -> Sequence[tuple[str, str, Party]]:
         return [(owner, legs.site.caller_id, legs.device) for owner, legs in self._legs.items()]
 
-    async def _connect(self, sites_at: str, devices_at: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _connect(self, sites_at: str, devices_at: str) -> None: ...
 
-    async def _work(self, until: float) -> Sequence[_Outcome]:
-        raise NotImplementedError
+    @abstractmethod
+    async def _work(self, until: float) -> Sequence[_Outcome]: ...
 
-    async def _close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _close(self) -> None: ...
 
 
 class OurSessionJobs(_OurJobs):

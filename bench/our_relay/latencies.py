@@ -1,6 +1,7 @@
 """How soon a device knows, one job after the other on a relay that has nothing else to do."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from random import Random
 from time import perf_counter
 
@@ -16,7 +17,7 @@ _PATIENCE_SECONDS = 5.0
 _MOST_FAILURES = 3
 
 
-class _Latency:
+class _Latency(ABC):
     """Variant: one measurement after the other until the time or their number is up."""
 
     def __init__(self, name: str, relay: ConnectedRelay, most: int, seed: int = 1) -> None:
@@ -59,9 +60,9 @@ class _Latency:
         """Connects the device that gets the jobs."""
         await self._relay.open_worker()
 
+    @abstractmethod
     async def _measure(self) -> float:
         """One job: the seconds that are measured."""
-        raise NotImplementedError
 
     async def _enqueue(self, owner: str) -> JobHandle:
         return await self._relay.site.enqueue(GeneratePayload("hold on"), owner=owner, audience="private")

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durable_service.core.approvals import approvable
 from durable_service.core.availability import availability
 from durable_service.core.binding import task_key_digest
 from durable_service.core.definition import TaskKey
 from durable_service.core.lapses import due_at_ms
 from durable_service.core.model import TaskRecord, Tombstone
-from durable_service.core.states import ActionState, ApprovalDecision
 from durable_service.store.base import StoreFault, StoreUnavailable
+from durable_service.store.indexed_parts import undecided_approvals, unknown_actions
 from durable_service.store.mongo_foreign import foreign_record
 from durable_service.store.mongo_journal import Entry, Rewritten, entries_of, entry_of
 from durable_service.store.mongo_members import definition_members, lease_member, progress_members
@@ -188,8 +187,7 @@ def _places(record: TaskRecord, journal: Iterable[Entry]) -> dict[str, Any]:
 
 def _waiting(record: TaskRecord) -> list[dict[str, Any]]:
     """Approvals that can be decided until they expire."""
-    if not approvable(record):
-        return []
+    undecided = undecided_approvals(record)
     return [
         {
             "id": item.id,
@@ -198,16 +196,17 @@ def _waiting(record: TaskRecord) -> list[dict[str, Any]]:
             "createdAt": item.created_at_ms,
         }
         for item in record.approvals.values()
-        if item.decision is ApprovalDecision.PENDING
+        if item.id in undecided
     ]
 
 
 def _unknown(record: TaskRecord) -> list[dict[str, Any]]:
     """Effects whose outcome nobody knows."""
+    unknown = unknown_actions(record)
     return [
         {"id": action.id, "since": action.updated_at_ms}
         for action in record.actions.values()
-        if action.state is ActionState.UNKNOWN
+        if action.id in unknown
     ]
 
 

@@ -35,6 +35,7 @@ from durable_service.store.mongo_document import (
 from durable_service.store.mongo_journal import Entry, rewritten, within_age
 from durable_service.store.mongo_positions import Positions
 from durable_service.store.mongo_tasks import NOW, MongoTasks, Reading, text_id, translated
+from durable_service.store.turns import Turns
 from durable_service.store.updates import not_found
 
 # What a command makes of what there is; it may be asked several times.
@@ -59,7 +60,7 @@ class MongoWriter:
         self._positions = positions
         self._limits = limits
         self._committed = committed
-        self._locks: dict[TaskKey, tuple[asyncio.Lock, int]] = {}
+        self._turns = Turns()
         # Names of one process are in the order of its writes.
         self._process = secrets.token_hex(8)
         self._writes = count(1)
@@ -71,7 +72,7 @@ class MongoWriter:
             DomainError: what the command raises; CONTENTION when other processes were quicker every time;
                 STORE_UNAVAILABLE.
         """
-        async with self._locked(key):
+        async with self._turns.of(key):
             made: dict[str, tuple[TaskRecord | None, Decision[Answer]]] = {}
             async for _ in self._tries():
                 with translated():
@@ -102,7 +103,7 @@ class MongoWriter:
 
     async def purge(self, key: TaskKey, ended_before_ms: int) -> Purged | None:
         """Puts a tombstone in the place of a task that ended before an instant; None when it did not."""
-        async with self._locked(key):
+        async with self._turns.of(key):
             async for _ in self._tries():
                 with translated():
                     reading = await self._collections.read(key)
@@ -129,7 +130,7 @@ class MongoWriter:
 
     async def trim(self, key: TaskKey, most: int) -> int:
         """Drops up to `most` entries of a journal that are too old; how many there were."""
-        async with self._locked(key):
+        async with self._turns.of(key):
             with translated():
                 reading = await self._collections.read(key)
                 stored = reading.stored
@@ -223,18 +224,6 @@ class MongoWriter:
                 await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 - no secret
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             yield number
-
-    @contextlib.asynccontextmanager
-    async def _locked(self, key: TaskKey) -> AsyncIterator[None]:
-        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
-        self._locks[key] = lock, users + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks.pop(key)
-            if users > 1:
-                self._locks[key] = lock, users - 1
 
 
 def _lease_is_as(record: TaskRecord, instant: Instant) -> dict[str, Any]:

@@ -45,14 +45,15 @@ from durable_service.store.base import (
 )
 from durable_service.store.change_feed import ChangeFeed, FeedPage
 from durable_service.store.listeners import Listeners
+from durable_service.store.postgres_contention import TRIES, Contention
 from durable_service.store.postgres_database import NOTE_MS, PostgresDatabase
 from durable_service.store.postgres_migration import SchemaStanding, incarnation_of, migrate
 from durable_service.store.postgres_news import Announcer, NewsListener, PostgresChanges
 from durable_service.store.postgres_rows import GET, Loaded, record_of
 from durable_service.store.postgres_schema import STEPS, SchemaStep
 from durable_service.store.postgres_statement import Write
-from durable_service.store.postgres_turns import TRIES, Contention, Turns
 from durable_service.store.record_document import decode_event, decode_lease
+from durable_service.store.turns import Turns
 from durable_service.store.updates import appending, decided, not_found
 
 Result = TypeVar("Result")

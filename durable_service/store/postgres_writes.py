@@ -9,36 +9,29 @@ take the task from it, and do nothing when there is none.
 from collections.abc import Sequence
 from typing import Final
 
-from durable_service.core.availability import availability
-from durable_service.core.lapses import due_at_ms
 from durable_service.core.model import TaskEvent, TaskRecord, Tombstone
 from durable_service.store.base import StoreLimits
-from durable_service.store.indexed_parts import undecided_approvals, unknown_actions
+from durable_service.store.indexed_parts import (
+    ADMITTED,
+    PLACES,
+    admitted_values,
+    place_values,
+    undecided_approvals,
+    unknown_actions,
+)
 from durable_service.store.postgres_journal import add_events
 from durable_service.store.postgres_rows import Stored
 from durable_service.store.postgres_statement import Statement, Write
 from durable_service.store.record_document import (
     encode_definition,
-    encode_lease,
     encode_progress,
 )
 
-_PLACES: Final = ("queue", "claimable_at_ms", "due_at_ms", "lease_worker", "lease_expires_at_ms", "lease")
-_ADMITTED: Final = (
-    "tenant_id",
-    "task_id",
-    "actor_id",
-    "session_id",
-    "root_run_id",
-    "driver_id",
-    "driver_version",
-    "created_at_ms",
-)
 _REVISED: Final = ("updated_at_ms", "state", "last_sequence", "writer")
 _POSITION: Final = "pg_current_xact_id()::text::bigint"
-_SET_PLACES: Final = ", ".join(f"{name} = %({name})s" for name in _PLACES)
+_SET_PLACES: Final = ", ".join(f"{name} = %({name})s" for name in PLACES)
 _SET_REVISED: Final = ", ".join(f"{name} = %({name})s" for name in _REVISED)
-_INSERTED: Final = (*_ADMITTED, *_REVISED, *_PLACES)
+_INSERTED: Final = (*ADMITTED, *_REVISED, *PLACES)
 _INSERT: Final = f"""
 INSERT INTO durable_tasks ({", ".join(_INSERTED)}, position)
 SELECT {", ".join(f"%({name})s" for name in _INSERTED)}, {_POSITION}
@@ -67,19 +60,7 @@ _DEPENDENT: Final = (
 
 def insertion(record: TaskRecord, events: Sequence[TaskEvent], writer: int, limits: StoreLimits) -> Write:
     """Adds a task unless one of its name is or was there."""
-    definition = record.definition
-    identity, driver = definition.identity, definition.driver
-    admitted = (
-        identity.tenant_id,
-        definition.id,
-        identity.actor_id,
-        identity.session_id,
-        identity.root_run_id,
-        None if driver is None else driver.id,
-        None if driver is None else driver.version,
-        record.created_at_ms,
-    )
-    values = dict(zip(_ADMITTED, admitted, strict=True))
+    values = dict(zip(ADMITTED, admitted_values(record), strict=True))
     statement = Statement(_INSERT, {**values, **_revised(record, writer), **_places(record)})
     statement.add(
         "INSERT INTO durable_definitions (id, body) SELECT id, %(definition)s FROM task",
@@ -157,15 +138,7 @@ def _revised(record: TaskRecord, writer: int) -> dict[str, object]:
 
 def _places(record: TaskRecord) -> dict[str, object]:
     """Where the task waits and who holds it."""
-    place, lease = availability(record), record.lease
-    return {
-        "queue": None if place is None else place.queue.value,
-        "claimable_at_ms": None if place is None else place.at_ms,
-        "due_at_ms": due_at_ms(record),
-        "lease_worker": None if lease is None else lease.worker_id,
-        "lease_expires_at_ms": None if lease is None else lease.expires_at_ms,
-        "lease": encode_lease(lease),
-    }
+    return dict(zip(PLACES, place_values(record), strict=True))
 
 
 def _add_claims(statement: Statement, before: TaskRecord, after: TaskRecord) -> None:

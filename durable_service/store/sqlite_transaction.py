@@ -5,16 +5,18 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from durable_service.core.availability import availability
 from durable_service.core.definition import TaskKey
-from durable_service.core.lapses import due_at_ms
 from durable_service.core.model import TaskEvent, TaskRecord, Tombstone
 from durable_service.core.states import TaskState
 from durable_service.store.base import StoreLimits, TaskChange
-from durable_service.store.indexed_parts import undecided_approvals, unknown_actions
+from durable_service.store.indexed_parts import (
+    admitted_values,
+    place_values,
+    undecided_approvals,
+    unknown_actions,
+)
 from durable_service.store.record_document import (
     encode_definition,
-    encode_lease,
     encode_progress,
 )
 from durable_service.store.sqlite_journal import add_events, drop_old_events
@@ -104,36 +106,27 @@ class Transaction:
         return event_by_id(self._connection, stored.id, event_id)
 
     def insert(self, record: TaskRecord, events: Iterable[TaskEvent]) -> None:
-        definition = record.definition
-        identity, driver = definition.identity, definition.driver
         cursor = self._write(
             _INSERT_TASK,
-            identity.tenant_id,
-            definition.id,
-            identity.actor_id,
-            identity.session_id,
-            identity.root_run_id,
-            None if driver is None else driver.id,
-            None if driver is None else driver.version,
-            record.created_at_ms,
+            *admitted_values(record),
             record.updated_at_ms,
             record.state,
             record.last_sequence,
             self._next_position(),
-            *_places(record),
+            *place_values(record),
         )
         stored = Stored(cursor.lastrowid or 0, record)
         body = encode_definition(record)
         self._write("INSERT INTO definitions VALUES (?, ?, ?)", stored.id, body, checksum(body))
         progress = encode_progress(record)
         self._write("INSERT INTO progress VALUES (?, ?, ?)", stored.id, progress, checksum(progress))
-        self._counts[identity.tenant_id, record.state] += 1
+        self._counts[record.key.tenant_id, record.state] += 1
         self._keep(stored, None, events)
 
     def replace(self, before: Stored, record: TaskRecord, events: Iterable[TaskEvent]) -> None:
         old = before.record
         if record.revision == old.revision:
-            self._write(_RENEW_TASK, *_places(record), before.id)
+            self._write(_RENEW_TASK, *place_values(record), before.id)
             self._keep(Stored(before.id, record), old, ())
             return
         self._write(
@@ -142,7 +135,7 @@ class Transaction:
             record.state,
             record.last_sequence,
             self._next_position(),
-            *_places(record),
+            *place_values(record),
             before.id,
         )
         body = encode_progress(record)
@@ -284,16 +277,3 @@ class Transaction:
             for name in after.artifacts.keys() - before.artifacts.keys():
                 key = after.artifacts[name].blob_key
                 self._write("INSERT OR IGNORE INTO artifact_blobs VALUES (?, ?)", key, task)
-
-
-def _places(record: TaskRecord) -> tuple[object, ...]:
-    """Where the task waits and who holds it, in the order of the statements."""
-    place, lease = availability(record), record.lease
-    return (
-        None if place is None else place.queue,
-        None if place is None else place.at_ms,
-        due_at_ms(record),
-        None if lease is None else lease.worker_id,
-        None if lease is None else lease.expires_at_ms,
-        encode_lease(lease),
-    )

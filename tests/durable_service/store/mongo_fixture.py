@@ -7,7 +7,6 @@ that stops, kills or holds up its server starts its own with `MongoServer`.
 import gc
 import importlib.util
 import itertools
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.relay_service.store.valkey_fixture import free_port
+from tests.harness.servers import ServerProcess, free_port, require
 
 __all__ = ["MISSING", "MongoServer", "forget_sockets", "fresh_database", "mongo_server", "require_mongo"]
 
@@ -33,15 +32,11 @@ _databases = itertools.count(1)
 
 def require_mongo() -> None:
     """Skips what needs the server where it is not installed; with CI=true that fails."""
-    reason = f"not installed: {MISSING} (the extra 'mongo', and the test server SecantusDB)"
-    if MISSING and os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    if MISSING:
-        pytest.skip(reason)
+    require(MISSING and f"not installed: {MISSING} (the extra 'mongo', and the test server SecantusDB)")
 
 
 @dataclass
-class MongoServer:
+class MongoServer(ServerProcess):
     """A server with its files in a folder.
 
     Attributes:
@@ -90,17 +85,6 @@ class MongoServer:
         except BaseException:
             self.kill()
             raise
-
-    def kill(self) -> None:
-        """Ends it without a chance to write anything."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        assert self.process is not None
-        self.process.terminate()
-        self.process.wait()
 
     def hang(self) -> None:
         """It answers nothing from here on, and keeps its connections."""

@@ -21,7 +21,7 @@ from typing import Self
 import pytest
 
 from durable_service.store.contract import CONTRACT_LIMITS
-from tests.relay_service.store.valkey_fixture import free_port
+from tests.harness.servers import free_port, require
 
 try:
     import psycopg
@@ -50,11 +50,7 @@ def find_programs() -> Path | None:
 
 def require_postgres() -> None:
     """Skips what needs a server or the extra where there is none; with CI=true that fails."""
-    missing = _NO_EXTRA or ("" if find_programs() else "no PostgreSQL server is installed (initdb, postgres)")
-    if missing and os.environ.get("CI") == "true":
-        pytest.fail(missing, pytrace=False)
-    if missing:
-        pytest.skip(missing)
+    require(_NO_EXTRA or ("" if find_programs() else "no PostgreSQL server is installed (initdb, postgres)"))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from durable_service.core.leases import renew
 from durable_service.core.model import TaskRecord
 from durable_service.core.outcomes import cancel
 from durable_service.core.step import Decision
-from durable_service.store import postgres_turns
+from durable_service.store import postgres_contention
 from durable_service.store.base import ClaimableQuery, TaskChange
 from durable_service.store.contract.scene import DRIVER, TENANT, Scene, creation, key, refusal
 from durable_service.store.postgres import PostgresTaskStore
@@ -134,7 +134,7 @@ async def test_a_renewal_and_a_change_do_not_undo_each_other(postgres_server: Po
 async def test_a_task_that_is_changed_all_the_time_is_given_up(
     postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable_service.store.postgres_turns._LONGEST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr("durable_service.store.postgres_contention._LONGEST_WAIT_SECONDS", 0.001)
     async with opened(fresh_database(postgres_server)) as (ours, other):
         await Scene(ours).create("a")
         tries = 0
@@ -148,7 +148,7 @@ async def test_a_task_that_is_changed_all_the_time_is_given_up(
 
         ours._database.write = write  # type: ignore[method-assign,assignment]
         assert await refusal(Scene(ours).run("a", cancel, "")) is Reason.CONTENTION
-        assert tries == postgres_turns.TRIES == 24
+        assert tries == postgres_contention.TRIES == 24
 
 
 async def test_a_guard_holds_at_the_moment_of_the_write(postgres_server: PostgresServer) -> None:

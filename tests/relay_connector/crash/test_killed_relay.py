@@ -26,17 +26,6 @@ async def pair_of_services(
         yield ground
 
 
-@pytest.fixture
-async def ground(pair_of_services: PairGround) -> AsyncIterator[PairGround]:
-    yield pair_of_services
-    await pair_of_services.dismiss_workers()
-
-
-@pytest.fixture
-def task(ground: PairGround) -> str:
-    return ground.next_task()
-
-
 async def restart_relay(ground: PairGround) -> None:
     await ground.kill("relay")
     await ground.serve_relay()

@@ -17,17 +17,6 @@ async def pair_of_services(tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
         yield ground
 
 
-@pytest.fixture
-async def ground(pair_of_services: PairGround) -> AsyncIterator[PairGround]:
-    yield pair_of_services
-    await pair_of_services.dismiss_workers()
-
-
-@pytest.fixture
-def task(ground: PairGround) -> str:
-    return ground.next_task()
-
-
 async def test_nobody_is_killed(ground: PairGround, task: str) -> None:
     await ground.create(task)
     ground.let_go(task)

@@ -1,21 +1,16 @@
 """Valkey servers for tests, and what the contract needs of a store on one."""
 
 import asyncio
-import contextlib
-import os
-import random
-import socket
 import subprocess
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import pytest
-
 from relay_service.core.quotas import Quotas
 from relay_service.store.base import StoreUnavailable
 from relay_service.store.contract import CONTRACT_QUOTAS
+from tests.harness.servers import ServerProcess, free_port, require
 
 __all__ = [
     "MISSING",
@@ -57,27 +52,11 @@ def __getattr__(name: str) -> None:
 
 def require_valkey() -> None:
     """Skips what needs the extra where it is not installed; with CI=true that fails."""
-    if MISSING and os.environ.get("CI") == "true":
-        pytest.fail(MISSING, pytrace=False)
-    if MISSING:
-        pytest.skip(MISSING)
-
-
-def free_port() -> int:
-    """A port that is free until its server binds it, and again while that server is away.
-
-    It is none of those that the system gives to outgoing connections: one of them would take it in between,
-    even an attempt to reach the very server, which can meet itself.
-    """
-    while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+    require(MISSING)
 
 
 @dataclass
-class TcpServer:
+class TcpServer(ServerProcess):
     """A server on a loopback port with an append-only file.
 
     It runs as a cluster of one, which refuses whatever touches two hash slots in one step; without
@@ -133,17 +112,6 @@ class TcpServer:
                 except ValkeyError:
                     continue
         raise AssertionError((self.folder / "log").read_text())
-
-    def kill(self) -> None:
-        """Ends it without a chance to write anything."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        assert self.process is not None
-        self.process.terminate()
-        self.process.wait()
 
 
 @dataclass

@@ -1,13 +1,8 @@
-"""Writes of one process to one task, one after the other, and what is done about other processes."""
+"""What is done about other processes that write to the same tasks."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final, TypeVar
-from weakref import WeakValueDictionary
-
-from durable_service.core.definition import TaskKey
 
 Item = TypeVar("Item")
 
@@ -17,21 +12,6 @@ _FIRST_WAIT_SECONDS: Final = 0.004
 _LONGEST_WAIT_SECONDS: Final = 0.4
 # After a conflict the processes are taken to want the same tasks for so long.
 _CONTENDED_SECONDS: Final = 1.0
-
-
-class Turns:
-    """One update at a time for each task: those of one process never conflict, and are told in order."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[TaskKey, asyncio.Lock] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def of(self, key: TaskKey) -> AsyncIterator[None]:
-        lock = self._locks.get(key)
-        if lock is None:
-            lock = self._locks[key] = asyncio.Lock()
-        async with lock:
-            yield
 
 
 class Contention:
