@@ -15,7 +15,7 @@ from durable_service.client.methods import CLAIM_NEXT, RENEW_LEASES
 from durable_service.client.open_claims import NEXT, OpenClaims
 from durable_service.client.times import duration_of
 from durable_service.client.worker_session import FINAL_REASONS
-from sealwork.durable.v1 import lease_pb2, worker_service_pb2
+from sealwork.durable.v1 import claim_pb2, lease_pb2, worker_service_pb2
 from service_common.client_backoff import Backoff
 from service_common.client_session_types import seconds_of
 from service_common.clocks import Clock
@@ -37,7 +37,7 @@ _KEPT: Final = frozenset({lease_pb2.LEASE_STATE_ACTIVE, lease_pb2.LEASE_STATE_CA
 class Won:
     """A task that was claimed, and its lease."""
 
-    claimed: worker_service_pb2.ClaimedTask
+    claimed: claim_pb2.ClaimedTask
     held: HeldTask
 
 
@@ -177,7 +177,7 @@ class Claimer:
         if self._asking is not None:
             self._asking.cancel()
 
-    async def won(self, claimed: worker_service_pb2.ClaimedTask, sent_at: float) -> Won | None:
+    async def won(self, claimed: claim_pb2.ClaimedTask, sent_at: float) -> Won | None:
         """Return the lease of a claim that was asked for at `sent_at`; None when it is lost already."""
         remaining = seconds_of(claimed.lease.remaining)
         if self._clock.monotonic() - sent_at > remaining * _USED_SHARE:
@@ -195,7 +195,7 @@ class Claimer:
         )
         return Won(claimed, held)
 
-    async def _renewed(self, claimed: worker_service_pb2.ClaimedTask) -> tuple[float, float] | None:
+    async def _renewed(self, claimed: claim_pb2.ClaimedTask) -> tuple[float, float] | None:
         lease = lease_pb2.LeaseRef(
             task_id=claimed.task.task_id, worker_id=self._worker_id, fence=claimed.lease.fence
         )

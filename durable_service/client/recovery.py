@@ -17,17 +17,18 @@ from durable_service.client.reconciliation import Reconciler
 from durable_service.client.tasks import Tasks
 from durable_service.client.times import duration_ms
 from durable_service.core.states import OPEN
+from sealwork.durable.v1 import claim_pb2
 from sealwork.durable.v1 import worker_service_pb2 as pb
 from service_common.client_session_types import seconds_of
 from service_common.dual_calls import DualCalls
 
 _REASONS: Final = {
-    pb.NOT_CLAIMABLE_REASON_TERMINAL: "terminal",
-    pb.NOT_CLAIMABLE_REASON_LEASED: "leased",
-    pb.NOT_CLAIMABLE_REASON_AWAITING_APPROVAL: "awaiting-approval",
-    pb.NOT_CLAIMABLE_REASON_RECOVERY_ONLY: "recovery-only",
-    pb.NOT_CLAIMABLE_REASON_NOT_BEFORE: "not-before",
-    pb.NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER: "nothing-to-recover",
+    claim_pb2.NOT_CLAIMABLE_REASON_TERMINAL: "terminal",
+    claim_pb2.NOT_CLAIMABLE_REASON_LEASED: "leased",
+    claim_pb2.NOT_CLAIMABLE_REASON_AWAITING_APPROVAL: "awaiting-approval",
+    claim_pb2.NOT_CLAIMABLE_REASON_RECOVERY_ONLY: "recovery-only",
+    claim_pb2.NOT_CLAIMABLE_REASON_NOT_BEFORE: "not-before",
+    claim_pb2.NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER: "nothing-to-recover",
 }
 
 
@@ -53,7 +54,7 @@ class NotClaimed:
 
 async def claim_task(
     calls: Calls, task_id: str, worker_id: str, claim_id: str
-) -> pb.ClaimedTask | NotClaimed:
+) -> claim_pb2.ClaimedTask | NotClaimed:
     """Claim a task to run it.
 
     Raises:
@@ -68,7 +69,7 @@ async def claim_task(
 
 async def claim_for_recovery(
     calls: Calls, task_id: str, worker_id: str, claim_id: str
-) -> pb.ClaimedTask | NotClaimed:
+) -> claim_pb2.ClaimedTask | NotClaimed:
     """Claim a task to settle what is open in it; its handler must not run.
 
     Raises:
@@ -133,13 +134,13 @@ async def settle_action(
         held.end()
 
 
-def _claimed(task_id: str, answer: Any) -> pb.ClaimedTask | NotClaimed:
+def _claimed(task_id: str, answer: Any) -> claim_pb2.ClaimedTask | NotClaimed:
     match answer.WhichOneof("outcome"):
         case "claimed":
-            claimed: pb.ClaimedTask = answer.claimed
+            claimed: claim_pb2.ClaimedTask = answer.claimed
             return claimed
         case "not_claimable":
-            obstacle: pb.NotClaimable = answer.not_claimable
+            obstacle: claim_pb2.NotClaimable = answer.not_claimable
             return NotClaimed(
                 task_id,
                 _REASONS.get(obstacle.reason, "unknown"),

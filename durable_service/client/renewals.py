@@ -9,7 +9,7 @@ from durable_service.client.calls import Calls
 from durable_service.client.errors import DurableError
 from durable_service.client.held_task import HeldTask
 from durable_service.client.methods import RENEW_LEASES
-from sealwork.durable.v1 import worker_service_pb2
+from sealwork.durable.v1 import worker_push_pb2, worker_service_pb2
 from service_common.client_session_types import seconds_of
 from service_common.clocks import Clock, TimerHandle
 from service_common.session_client import ClientStream
@@ -95,7 +95,7 @@ class Renewals:
             renew = worker_service_pb2.RenewTasks(renewal_id=renewal_id, leases=[each.ref for each in part])
             stream.send(worker_service_pb2.WorkerItem(renew=renew), control=True)
 
-    def answered(self, verdicts: worker_service_pb2.TaskVerdicts) -> None:
+    def answered(self, verdicts: worker_push_pb2.TaskVerdicts) -> None:
         """Take an answer to a renewal."""
         asked = self._asked.pop(verdicts.renewal_id, None)
         if asked is None:

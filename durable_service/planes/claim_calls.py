@@ -36,24 +36,24 @@ from durable_service.planes.refusals import role_not_allowed
 from durable_service.planes.task_messages import task_message
 from durable_service.planes.validation import Checks
 from durable_service.store.base import ClaimableQuery, Mutation
-from sealwork.durable.v1 import task_pb2, worker_service_pb2
+from sealwork.durable.v1 import claim_pb2, task_pb2, worker_service_pb2
 from service_common.clocks import Clock
 from service_common.deadlines import within
 from service_common.errors import ServiceError
 
 REASONS: Final = {
-    ClaimReason.FRESH: worker_service_pb2.CLAIM_REASON_FRESH,
-    ClaimReason.RESUMED: worker_service_pb2.CLAIM_REASON_RESUMED,
-    ClaimReason.RECLAIMED: worker_service_pb2.CLAIM_REASON_RECLAIMED,
-    ClaimReason.RECOVERY: worker_service_pb2.CLAIM_REASON_RECOVERY,
+    ClaimReason.FRESH: claim_pb2.CLAIM_REASON_FRESH,
+    ClaimReason.RESUMED: claim_pb2.CLAIM_REASON_RESUMED,
+    ClaimReason.RECLAIMED: claim_pb2.CLAIM_REASON_RECLAIMED,
+    ClaimReason.RECOVERY: claim_pb2.CLAIM_REASON_RECOVERY,
 }
 OBSTACLES: Final = {
-    Unclaimable.TERMINAL: worker_service_pb2.NOT_CLAIMABLE_REASON_TERMINAL,
-    Unclaimable.LEASED: worker_service_pb2.NOT_CLAIMABLE_REASON_LEASED,
-    Unclaimable.AWAITING_APPROVAL: worker_service_pb2.NOT_CLAIMABLE_REASON_AWAITING_APPROVAL,
-    Unclaimable.RECOVERY_ONLY: worker_service_pb2.NOT_CLAIMABLE_REASON_RECOVERY_ONLY,
-    Unclaimable.NOT_BEFORE: worker_service_pb2.NOT_CLAIMABLE_REASON_NOT_BEFORE,
-    Unclaimable.NOTHING_TO_RECOVER: worker_service_pb2.NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER,
+    Unclaimable.TERMINAL: claim_pb2.NOT_CLAIMABLE_REASON_TERMINAL,
+    Unclaimable.LEASED: claim_pb2.NOT_CLAIMABLE_REASON_LEASED,
+    Unclaimable.AWAITING_APPROVAL: claim_pb2.NOT_CLAIMABLE_REASON_AWAITING_APPROVAL,
+    Unclaimable.RECOVERY_ONLY: claim_pb2.NOT_CLAIMABLE_REASON_RECOVERY_ONLY,
+    Unclaimable.NOT_BEFORE: claim_pb2.NOT_CLAIMABLE_REASON_NOT_BEFORE,
+    Unclaimable.NOTHING_TO_RECOVER: claim_pb2.NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER,
 }
 # Candidates looked at in one turn: another worker may be faster at some of them.
 _CANDIDATES: Final = 10
@@ -177,7 +177,7 @@ class ClaimCalls:
         if await self._known(caller, ask) not in {None, key}:
             raise DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task")
 
-    async def _again(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> worker_service_pb2.ClaimedTask:
+    async def _again(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> claim_pb2.ClaimedTask:
         """What this claim id was granted before."""
         decision = await self._claim(caller, key, ask)
         claimed = await self._claimed(caller, decision)
@@ -314,23 +314,19 @@ class ClaimCalls:
     def _request(self, caller: Caller, worker_id: str, claim_id: str) -> ClaimRequest:
         return ClaimRequest(caller.holder_name(worker_id), claim_id, self._parts.lease_ms)
 
-    async def _claimed(
-        self, caller: Caller, decision: Decision[ClaimAnswer]
-    ) -> worker_service_pb2.ClaimedTask | None:
+    async def _claimed(self, caller: Caller, decision: Decision[ClaimAnswer]) -> claim_pb2.ClaimedTask | None:
         answer = decision.answer
         if not isinstance(answer, Claimed):
             return None
         now_ms = await self._store.now_ms()
-        return worker_service_pb2.ClaimedTask(
+        return claim_pb2.ClaimedTask(
             task=task_message(decision.record, caller, task_pb2.TASK_VIEW_WORKER, now_ms),
             lease=lease_message(answer.lease, now_ms),
             reason=REASONS[answer.reason],
         )
 
-    async def _not_claimable(
-        self, record: TaskRecord, answer: NotClaimable
-    ) -> worker_service_pb2.NotClaimable:
-        message = worker_service_pb2.NotClaimable(reason=OBSTACLES[answer.why], status=status_message(record))
+    async def _not_claimable(self, record: TaskRecord, answer: NotClaimable) -> claim_pb2.NotClaimable:
+        message = claim_pb2.NotClaimable(reason=OBSTACLES[answer.why], status=status_message(record))
         if answer.until_ms is not None:
             message.retry_after.CopyFrom(duration_of(answer.until_ms - await self._store.now_ms()))
         if answer.why is Unclaimable.AWAITING_APPROVAL:

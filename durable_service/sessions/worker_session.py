@@ -25,7 +25,7 @@ from durable_service.sessions.framing import WorkerFraming, WorkerItem, WorkerSe
 from durable_service.sessions.worker_calls import StreamCalls, tasks_of
 from durable_service.store.base import ClaimableQuery, TaskStore
 from durable_service.work_offers import WorkOffers, work_by_driver
-from sealwork.durable.v1 import lease_pb2, worker_service_pb2
+from sealwork.durable.v1 import lease_pb2, worker_push_pb2, worker_service_pb2
 from sealwork.session.v1 import session_pb2
 from service_common.background import Background
 from service_common.errors import ServiceError
@@ -35,10 +35,10 @@ from service_common.sessions.endings import EndReason, protocol_violation
 from service_common.sessions.session import ServerSession, SessionSetting
 
 WAKES = {
-    Wake.APPROVAL_DECIDED: worker_service_pb2.WAKE_REASON_APPROVAL_DECIDED,
-    Wake.APPROVAL_EXPIRED: worker_service_pb2.WAKE_REASON_APPROVAL_EXPIRED,
-    Wake.TIMER: worker_service_pb2.WAKE_REASON_TIMER,
-    Wake.RECONCILED: worker_service_pb2.WAKE_REASON_RECONCILED,
+    Wake.APPROVAL_DECIDED: worker_push_pb2.WAKE_REASON_APPROVAL_DECIDED,
+    Wake.APPROVAL_EXPIRED: worker_push_pb2.WAKE_REASON_APPROVAL_EXPIRED,
+    Wake.TIMER: worker_push_pb2.WAKE_REASON_TIMER,
+    Wake.RECONCILED: worker_push_pb2.WAKE_REASON_RECONCILED,
 }
 # Far more than one worker executes, in parts of 500: what goes on beyond is no inventory.
 _INVENTORY_LEASES = 10_000
@@ -119,7 +119,7 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
         """Hints at work; False when no hint is welcome now."""
         if not self.willing or self.outbound.notice_room <= 0:
             return False
-        hint = worker_service_pb2.TasksAvailable(driver=driver_message(driver), count=count)
+        hint = worker_push_pb2.TasksAvailable(driver=driver_message(driver), count=count)
         sent = self.send_notice(WorkerServerItem(tasks_available=hint))
         self.credit.sent += sent
         return sent
@@ -178,7 +178,7 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
         caller = self._services.gate.caller("RenewLeases", self.principal_id)
         self._name_worker(renew.leases)
         verdicts = await self._services.leases.renew(caller, renew.leases)
-        answer = worker_service_pb2.TaskVerdicts(
+        answer = worker_push_pb2.TaskVerdicts(
             renewal_id=renew.renewal_id, renewed_for=duration_of(self.times.lease_ms)
         )
         for lease, verdict in zip(renew.leases, verdicts, strict=True):
@@ -299,7 +299,7 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
 
     def push_wake(self, record: TaskRecord, push: WakePush) -> None:
         """Tells that a task which waited can go on."""
-        woken = worker_service_pb2.TaskWoken(
+        woken = worker_push_pb2.TaskWoken(
             task_id=record.key.task_id,
             driver=driver_message(record.definition.driver),
             reason=WAKES[push.wake],
@@ -309,12 +309,12 @@ class WorkerSession(ServerSession[WorkerItem, WorkerServerItem]):
 
     def push_verdicts(self, verdicts: Iterable[lease_pb2.LeaseVerdict]) -> None:
         """Pushes verdicts that answer no renewal, an empty list included."""
-        part, size = worker_service_pb2.TaskVerdicts(), 0
+        part, size = worker_push_pb2.TaskVerdicts(), 0
         for verdict in verdicts:
             size += verdict.ByteSize() + _VERDICT_OVERHEAD_BYTES
             if size > self.times.reply_bytes and part.verdicts:
                 self.send_control(WorkerServerItem(verdicts=part))
-                part, size = worker_service_pb2.TaskVerdicts(), verdict.ByteSize()
+                part, size = worker_push_pb2.TaskVerdicts(), verdict.ByteSize()
             part.verdicts.append(verdict)
         self.send_control(WorkerServerItem(verdicts=part))
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sealwork.durable.v1 import action_service_pb2, lease_pb2, task_pb2, worker_service_pb2
+from sealwork.durable.v1 import action_service_pb2, claim_pb2, lease_pb2, task_pb2
 from tests.protos.described_protocol import Protocol
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "durable-protocol.md").read_text(encoding="utf-8")
@@ -14,7 +14,7 @@ ENUMS = (
     task_pb2.TaskState,
     task_pb2.TaskCondition,
     lease_pb2.LeaseState,
-    worker_service_pb2.ClaimReason,
+    claim_pb2.ClaimReason,
     action_service_pb2.Finding,
 )
 # Of the shared handshake.

@@ -13,7 +13,7 @@ from durable_service.client.client import Client
 from durable_service.client.principal_key import PrincipalKey
 from durable_service.client.task_run import RunReport
 from durable_service.client.worker import Worker
-from sealwork.durable.v1 import action_pb2, lease_pb2, task_pb2
+from sealwork.durable.v1 import action_pb2, claim_pb2, lease_pb2, task_pb2
 from sealwork.durable.v1 import worker_service_pb2 as pb
 from service_common.clocks import Clock, SystemClock
 from service_common.errors import ServiceError
@@ -53,12 +53,14 @@ def status(state: str = "RUNNING", task_id: str = "t-1") -> task_pb2.TaskStatus:
     )
 
 
-def claimed(task_id: str = "t-1", *, fence: int = 1, remaining: float = 30, **task: Any) -> pb.ClaimedTask:
+def claimed(
+    task_id: str = "t-1", *, fence: int = 1, remaining: float = 30, **task: Any
+) -> claim_pb2.ClaimedTask:
     shown = task_pb2.Task(task_id=task_id, state=task_pb2.TASK_STATE_RUNNING)
     shown.definition.driver.CopyFrom(task_pb2.DriverRef(id="report", version=1))
     shown.MergeFrom(task_pb2.Task(**task))
     lease = lease_pb2.Lease(worker_id="w-1", fence=fence, remaining=duration(remaining))
-    return pb.ClaimedTask(task=shown, lease=lease, reason=pb.CLAIM_REASON_FRESH)
+    return claim_pb2.ClaimedTask(task=shown, lease=lease, reason=claim_pb2.CLAIM_REASON_FRESH)
 
 
 def action(state: str = "PREPARED", action_id: str = "a-1", **fields: Any) -> action_pb2.Action:
@@ -96,7 +98,7 @@ class PlayedService:
 
     server: ScriptedServer
     worker: Worker
-    waiting: list[pb.ClaimedTask] = field(default_factory=list)
+    waiting: list[claim_pb2.ClaimedTask] = field(default_factory=list)
     answers: dict[str, Any] = field(default_factory=dict)
     calls: list[tuple[str, Any]] = field(default_factory=list)
     reports: list[RunReport] = field(default_factory=list)
@@ -165,7 +167,7 @@ def default_answers() -> dict[str, Any]:
 @asynccontextmanager
 async def played_service(
     handler: Any,
-    *tasks: pb.ClaimedTask,
+    *tasks: claim_pb2.ClaimedTask,
     clock: Clock | None = None,
     stream: bool = True,
     answers: dict[str, Any] | None = None,

@@ -19,6 +19,7 @@ from durable_service.client.actions import Action
 from durable_service.client.connectors import Absent, Finding, Found, Unsettled
 from durable_service.client.errors import RecoveryRequiredError, Rejection
 from sealwork.durable.v1 import action_service_pb2
+from sealwork.durable.v1 import worker_push_pb2 as push_pb
 from sealwork.durable.v1 import worker_service_pb2 as pb
 from tests.durable_service.client.played_service import (
     ACTION,
@@ -215,7 +216,7 @@ async def test_a_cancel_lets_an_effect_finish_and_it_is_confirmed() -> None:
     post.go = asyncio.Event()
     async with played_service(sending(post), claimed()) as (played, stream):
         await post.entered.wait()
-        pushed = pb.TaskVerdicts(verdicts=[verdict("CANCEL_REQUESTED", remaining=20)])
+        pushed = push_pb.TaskVerdicts(verdicts=[verdict("CANCEL_REQUESTED", remaining=20)])
         await stream.send(pb.WorkerServerItem(verdicts=pushed))
         await stream.next_item("cancel_ack")
         assert played.named("acknowledge_cancellation") == []
@@ -235,7 +236,7 @@ async def test_a_lost_lease_cuts_an_effect_off_and_nothing_more_is_written() -> 
     post.go = asyncio.Event()
     async with played_service(sending(post), claimed()) as (played, stream):
         await post.entered.wait()
-        await stream.send(pb.WorkerServerItem(verdicts=pb.TaskVerdicts(verdicts=[verdict("LOST")])))
+        await stream.send(pb.WorkerServerItem(verdicts=push_pb.TaskVerdicts(verdicts=[verdict("LOST")])))
         assert (await played.report()).end is RunEnd.LEASE_LOST
         assert post.cut
         assert [name for name, _ in played.calls] == ["prepare_action", "begin_dispatch"]

@@ -9,6 +9,7 @@ import pytest
 from durable_service.client import RunEnd, StopCause, TaskContext
 from durable_service.client.open_claims import NEXT
 from sealwork.durable.v1 import task_pb2
+from sealwork.durable.v1 import worker_push_pb2 as push_pb
 from sealwork.durable.v1 import worker_service_pb2 as pb
 from sealwork.session.v1.session_pb2 import Heartbeat
 from service_common.clocks import ManualClock
@@ -64,7 +65,7 @@ async def test_leases_are_renewed_on_the_stream_at_a_third_and_the_answer_counts
         # Without an answer the lease would be lost 27 s after the claim.
         await stream.send(
             pb.WorkerServerItem(
-                verdicts=pb.TaskVerdicts(renewal_id=renew.renewal_id, renewed_for=duration(60))
+                verdicts=push_pb.TaskVerdicts(renewal_id=renew.renewal_id, renewed_for=duration(60))
             )
         )
         held = next(iter(played.worker._held.values()))
@@ -112,7 +113,7 @@ async def test_an_exception_in_the_answer_to_a_renewal_is_that_lease_alone() -> 
         await eventually(lambda: len(handler.contexts) == 2)
         await clock.advance_async(10_000)
         renew = await stream.next_item("renew")
-        answer = pb.TaskVerdicts(
+        answer = push_pb.TaskVerdicts(
             renewal_id=renew.renewal_id, renewed_for=duration(30), verdicts=[verdict("LOST", task_id="t-2")]
         )
         await stream.send(pb.WorkerServerItem(verdicts=answer))
@@ -142,7 +143,7 @@ async def test_a_hint_is_followed_by_a_claim_and_credit() -> None:
     async with played_service(handler) as (played, stream):
         await eventually(lambda: len(played.server.seen("ClaimNext")) == 1)
         played.waiting.append(claimed())
-        hint = pb.TasksAvailable(driver=task_pb2.DriverRef(id="report", version=1), count=1)
+        hint = push_pb.TasksAvailable(driver=task_pb2.DriverRef(id="report", version=1), count=1)
         await stream.send(pb.WorkerServerItem(tasks_available=hint))
         await handler.entered.wait()
         assert (await stream.next_item("credit")).limit == 33
@@ -193,7 +194,7 @@ async def test_a_claim_whose_answer_was_lost_is_repeated_with_its_id() -> None:
 
         played.unary(WORKER + "ClaimNext", once_lost)
         played.waiting.append(claimed())
-        hint = pb.TasksAvailable(driver=task_pb2.DriverRef(id="report", version=1), count=1)
+        hint = push_pb.TasksAvailable(driver=task_pb2.DriverRef(id="report", version=1), count=1)
         await stream.send(pb.WorkerServerItem(tasks_available=hint))
         await handler.entered.wait()
         first, second = (pb.ClaimNextRequest.FromString(body).claim_id for body in lost[:2])
@@ -274,7 +275,7 @@ async def test_an_end_without_an_answer_is_asked_about_once_the_lease_is_over(
         await handler.entered.wait()
         handler.go.set()
         await eventually(lambda: played.named("complete_task"))
-        await stream.send(pb.WorkerServerItem(verdicts=pb.TaskVerdicts(verdicts=[verdict(news)])))
+        await stream.send(pb.WorkerServerItem(verdicts=push_pb.TaskVerdicts(verdicts=[verdict(news)])))
         await eventually(lambda: handler.cause() is StopCause.LEASE_LOST)
         played.unary(WORKER + "CompleteTask", complete)
 

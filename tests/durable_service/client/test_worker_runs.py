@@ -9,6 +9,7 @@ import pytest
 from durable_service.client import Completed, RunEnd, StopCause, Stopped, TaskContext, Yielded
 from durable_service.client.errors import ApprovalPending, CancelRequestedError, RecoveryRequiredError
 from sealwork.durable.v1 import task_pb2
+from sealwork.durable.v1 import worker_push_pb2 as push_pb
 from sealwork.durable.v1 import worker_service_pb2 as pb
 from tests.durable_service.client.played_service import (
     claimed,
@@ -90,7 +91,7 @@ async def test_a_success_after_the_request_to_cancel_is_discarded() -> None:
 
     async with played_service(handler, claimed()) as (played, stream):
         await entered.wait()
-        pushed = pb.TaskVerdicts(verdicts=[verdict("CANCEL_REQUESTED", remaining=20)])
+        pushed = push_pb.TaskVerdicts(verdicts=[verdict("CANCEL_REQUESTED", remaining=20)])
         await stream.send(pb.WorkerServerItem(verdicts=pushed))
         assert (await played.report()).end is RunEnd.CANCELED
         assert played.named("complete_task") == []
@@ -136,7 +137,7 @@ async def test_cancelling_with_an_open_outcome_is_surfaced_and_the_task_given_ba
     answers = {"acknowledge_cancellation": refusal("RECOVERY_REQUIRED", action_ids="a-1,a-2")}
     async with played_service(handler, claimed(), answers=answers) as (played, stream):
         await entered.wait()
-        pushed = pb.TaskVerdicts(verdicts=[verdict("CANCEL_REQUESTED", remaining=20)])
+        pushed = push_pb.TaskVerdicts(verdicts=[verdict("CANCEL_REQUESTED", remaining=20)])
         await stream.send(pb.WorkerServerItem(verdicts=pushed))
         report = await played.report()
         assert report.end is RunEnd.RECOVERY_REQUIRED
@@ -181,7 +182,7 @@ async def test_a_lost_lease_cancels_the_handler_and_writes_nothing() -> None:
 
     async with played_service(handler, claimed()) as (played, stream):
         await entered.wait()
-        await stream.send(pb.WorkerServerItem(verdicts=pb.TaskVerdicts(verdicts=[verdict("LOST")])))
+        await stream.send(pb.WorkerServerItem(verdicts=push_pb.TaskVerdicts(verdicts=[verdict("LOST")])))
         await cancelled.wait()
         assert (await played.report()).end is RunEnd.LEASE_LOST
         assert played.calls == []
@@ -196,7 +197,7 @@ async def test_a_verdict_on_an_earlier_lease_of_the_task_is_not_heeded() -> None
 
     async with played_service(handler, claimed(fence=3)) as (played, stream):
         await entered.wait()
-        pushed = pb.TaskVerdicts(verdicts=[verdict("LOST", fence=2)])
+        pushed = push_pb.TaskVerdicts(verdicts=[verdict("LOST", fence=2)])
         await stream.send(pb.WorkerServerItem(verdicts=pushed))
         go.set()
         assert (await played.report()).end is RunEnd.COMPLETED

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from sealwork.durable.v1 import lease_pb2, task_pb2, worker_service_pb2
+from sealwork.durable.v1 import claim_pb2, lease_pb2, task_pb2, worker_service_pb2
 from tests.durable_service.durable_fixture import MAIL, DurableUnderTest
 from tests.durable_service.planes.every_method import Scene, begin, prepare
 from tests.harness.waiting import eventually
@@ -15,10 +15,10 @@ WAIT = Duration(seconds=10)
 
 async def claim_next(
     service: DurableUnderTest, claim_id: str = "c", **fields: object
-) -> worker_service_pb2.ClaimedTask:
+) -> claim_pb2.ClaimedTask:
     given = {"claim_id": claim_id, "worker_id": "worker-1", "drivers": [MAIL]} | fields
     answer = await service.call("worker", "ClaimNext", **given)
-    claimed: worker_service_pb2.ClaimedTask = answer.claimed
+    claimed: claim_pb2.ClaimedTask = answer.claimed
     return claimed
 
 
@@ -30,7 +30,7 @@ class TestNext:
         claimed = await claim_next(service)
 
         assert claimed.task.task_id == "first"
-        assert claimed.reason == worker_service_pb2.CLAIM_REASON_FRESH
+        assert claimed.reason == claim_pb2.CLAIM_REASON_FRESH
         assert (claimed.lease.worker_id, claimed.lease.fence) == ("worker-1", 1)
         assert claimed.lease.remaining.ToMilliseconds() == 60_000
         assert claimed.task.HasField("definition")
@@ -102,7 +102,7 @@ class TestOne:
         await service.pass_time(20_000)
         refused = (await self.ask(service)).not_claimable
 
-        assert refused.reason == worker_service_pb2.NOT_CLAIMABLE_REASON_LEASED
+        assert refused.reason == claim_pb2.NOT_CLAIMABLE_REASON_LEASED
         assert refused.retry_after.ToMilliseconds() == 40_000
 
     async def test_the_ends(self, service: DurableUnderTest) -> None:
@@ -110,7 +110,7 @@ class TestOne:
         await service.call("worker", "FailTask", lease=lease, failure="broken")
 
         refused = (await self.ask(service)).not_claimable
-        assert refused.reason == worker_service_pb2.NOT_CLAIMABLE_REASON_TERMINAL
+        assert refused.reason == claim_pb2.NOT_CLAIMABLE_REASON_TERMINAL
         assert refused.status.state == task_pb2.TASK_STATE_FAILED
 
     async def test_used_up_attempts(self, service: DurableUnderTest) -> None:
@@ -126,7 +126,7 @@ class TestOne:
         await service.call("worker", "ReleaseTask", lease=lease)
 
         refused = (await self.ask(service)).not_claimable
-        assert refused.reason == worker_service_pb2.NOT_CLAIMABLE_REASON_AWAITING_APPROVAL
+        assert refused.reason == claim_pb2.NOT_CLAIMABLE_REASON_AWAITING_APPROVAL
         assert list(refused.approval_ids) == [asked.approval.approval_id]
         assert refused.retry_after.ToMilliseconds() == 86_400_000
 
@@ -134,7 +134,7 @@ class TestOne:
         await service.running()
         await service.pass_time(60_000)
 
-        assert (await self.ask(service)).claimed.reason == worker_service_pb2.CLAIM_REASON_RECLAIMED
+        assert (await self.ask(service)).claimed.reason == claim_pb2.CLAIM_REASON_RECLAIMED
 
 
 class TestRecovery:
@@ -159,9 +159,9 @@ class TestRecovery:
             result_ref="result",
         )
 
-        assert refused.not_claimable.reason == worker_service_pb2.NOT_CLAIMABLE_REASON_RECOVERY_ONLY
+        assert refused.not_claimable.reason == claim_pb2.NOT_CLAIMABLE_REASON_RECOVERY_ONLY
         assert list(refused.not_claimable.action_ids) == ["lost", "sent"]
-        assert claimed.reason == worker_service_pb2.CLAIM_REASON_RECOVERY
+        assert claimed.reason == claim_pb2.CLAIM_REASON_RECOVERY
         assert settled.action.result_ref == "result"
         assert not settled.action.HasField("args")
 

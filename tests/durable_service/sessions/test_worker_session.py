@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from durable_service.principals import Principals
-from sealwork.durable.v1 import lease_pb2, task_pb2, worker_service_pb2
+from sealwork.durable.v1 import lease_pb2, task_pb2, worker_push_pb2, worker_service_pb2
 from sealwork.session.v1 import session_pb2
 from tests.durable_service.durable_fixture import MAIL, PRINCIPALS, DurableUnderTest, signer_of
 from tests.durable_service.planes.every_method import Scene, begin, prepare
@@ -323,7 +323,7 @@ class TestWakes:
 
         woken = await stream.next("task_woken")
         assert (woken.task_id, woken.driver) == ("task", MAIL)
-        assert woken.reason == worker_service_pb2.WAKE_REASON_APPROVAL_DECIDED
+        assert woken.reason == worker_push_pb2.WAKE_REASON_APPROVAL_DECIDED
         assert (await stream.next("tasks_available")).driver == MAIL
 
     async def test_a_pause_that_is_over(self, service: DurableUnderTest, open_: Open) -> None:
@@ -334,7 +334,7 @@ class TestWakes:
         assert not await stream.settle()
         await service.pass_time(5_000)
 
-        assert (await stream.next("task_woken")).reason == worker_service_pb2.WAKE_REASON_TIMER
+        assert (await stream.next("task_woken")).reason == worker_push_pb2.WAKE_REASON_TIMER
         assert (await stream.next("tasks_available")).driver == MAIL
 
     async def test_an_outcome_that_was_settled_by_another(
@@ -360,7 +360,7 @@ class TestWakes:
                 evidence_ref="proof",
             )
 
-        assert (await stream.next("task_woken")).reason == worker_service_pb2.WAKE_REASON_RECONCILED
+        assert (await stream.next("task_woken")).reason == worker_push_pb2.WAKE_REASON_RECONCILED
 
 
 class TestCalls:

@@ -11,9 +11,11 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.rpc import status_pb2 as _status_pb2
 from sealwork.durable.v1 import action_service_pb2 as _action_service_pb2
+from sealwork.durable.v1 import claim_pb2 as _claim_pb2
 from sealwork.durable.v1 import lease_pb2 as _lease_pb2
 from sealwork.durable.v1 import record_service_pb2 as _record_service_pb2
 from sealwork.durable.v1 import task_pb2 as _task_pb2
+from sealwork.durable.v1 import worker_push_pb2 as _worker_push_pb2
 from sealwork.session.v1 import session_pb2 as _session_pb2
 import builtins as _builtins
 import sys
@@ -25,122 +27,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _WakeReason:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _WakeReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WakeReason.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    WAKE_REASON_UNSPECIFIED: _WakeReason.ValueType  # 0
-    """Not set."""
-    WAKE_REASON_APPROVAL_DECIDED: _WakeReason.ValueType  # 1
-    """An approval was given or refused."""
-    WAKE_REASON_APPROVAL_EXPIRED: _WakeReason.ValueType  # 2
-    """An approval expired undecided."""
-    WAKE_REASON_TIMER: _WakeReason.ValueType  # 3
-    """The delay of a yield is over."""
-    WAKE_REASON_RECONCILED: _WakeReason.ValueType  # 4
-    """Its last open outcome was settled."""
-    WAKE_REASON_EVENT: _WakeReason.ValueType  # 5
-    """Something else was written to its journal by another than its holder. Nothing is so
-    far, so it is not sent.
-    """
-
-class WakeReason(_WakeReason, metaclass=_WakeReasonEnumTypeWrapper):
-    """WakeReason says what happened."""
-
-WAKE_REASON_UNSPECIFIED: WakeReason.ValueType  # 0
-"""Not set."""
-WAKE_REASON_APPROVAL_DECIDED: WakeReason.ValueType  # 1
-"""An approval was given or refused."""
-WAKE_REASON_APPROVAL_EXPIRED: WakeReason.ValueType  # 2
-"""An approval expired undecided."""
-WAKE_REASON_TIMER: WakeReason.ValueType  # 3
-"""The delay of a yield is over."""
-WAKE_REASON_RECONCILED: WakeReason.ValueType  # 4
-"""Its last open outcome was settled."""
-WAKE_REASON_EVENT: WakeReason.ValueType  # 5
-"""Something else was written to its journal by another than its holder. Nothing is so
-far, so it is not sent.
-"""
-Global___WakeReason: _TypeAlias = WakeReason  # noqa: Y015
-
-class _ClaimReason:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _ClaimReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClaimReason.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    CLAIM_REASON_UNSPECIFIED: _ClaimReason.ValueType  # 0
-    """Not set."""
-    CLAIM_REASON_FRESH: _ClaimReason.ValueType  # 1
-    """Run it: the first time."""
-    CLAIM_REASON_RESUMED: _ClaimReason.ValueType  # 2
-    """Run it again: it was suspended, yielded or released."""
-    CLAIM_REASON_RECLAIMED: _ClaimReason.ValueType  # 3
-    """Run it again: the worker before did not renew."""
-    CLAIM_REASON_RECOVERY: _ClaimReason.ValueType  # 4
-    """Do not run it: reconcile its open actions, then release it, which also acknowledges a
-    requested cancellation.
-    """
-
-class ClaimReason(_ClaimReason, metaclass=_ClaimReasonEnumTypeWrapper):
-    """ClaimReason says what a claimed task needs."""
-
-CLAIM_REASON_UNSPECIFIED: ClaimReason.ValueType  # 0
-"""Not set."""
-CLAIM_REASON_FRESH: ClaimReason.ValueType  # 1
-"""Run it: the first time."""
-CLAIM_REASON_RESUMED: ClaimReason.ValueType  # 2
-"""Run it again: it was suspended, yielded or released."""
-CLAIM_REASON_RECLAIMED: ClaimReason.ValueType  # 3
-"""Run it again: the worker before did not renew."""
-CLAIM_REASON_RECOVERY: ClaimReason.ValueType  # 4
-"""Do not run it: reconcile its open actions, then release it, which also acknowledges a
-requested cancellation.
-"""
-Global___ClaimReason: _TypeAlias = ClaimReason  # noqa: Y015
-
-class _NotClaimableReason:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _NotClaimableReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NotClaimableReason.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    NOT_CLAIMABLE_REASON_UNSPECIFIED: _NotClaimableReason.ValueType  # 0
-    """Not set."""
-    NOT_CLAIMABLE_REASON_TERMINAL: _NotClaimableReason.ValueType  # 1
-    """It has ended."""
-    NOT_CLAIMABLE_REASON_LEASED: _NotClaimableReason.ValueType  # 2
-    """Somebody holds it, the same worker included."""
-    NOT_CLAIMABLE_REASON_AWAITING_APPROVAL: _NotClaimableReason.ValueType  # 3
-    """An approval is pending."""
-    NOT_CLAIMABLE_REASON_RECOVERY_ONLY: _NotClaimableReason.ValueType  # 4
-    """An outcome is open: ClaimForRecovery takes it."""
-    NOT_CLAIMABLE_REASON_NOT_BEFORE: _NotClaimableReason.ValueType  # 5
-    """Its delay is not over."""
-    NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER: _NotClaimableReason.ValueType  # 6
-    """ClaimForRecovery only: no outcome is open."""
-
-class NotClaimableReason(_NotClaimableReason, metaclass=_NotClaimableReasonEnumTypeWrapper):
-    """NotClaimableReason says what stands against a claim."""
-
-NOT_CLAIMABLE_REASON_UNSPECIFIED: NotClaimableReason.ValueType  # 0
-"""Not set."""
-NOT_CLAIMABLE_REASON_TERMINAL: NotClaimableReason.ValueType  # 1
-"""It has ended."""
-NOT_CLAIMABLE_REASON_LEASED: NotClaimableReason.ValueType  # 2
-"""Somebody holds it, the same worker included."""
-NOT_CLAIMABLE_REASON_AWAITING_APPROVAL: NotClaimableReason.ValueType  # 3
-"""An approval is pending."""
-NOT_CLAIMABLE_REASON_RECOVERY_ONLY: NotClaimableReason.ValueType  # 4
-"""An outcome is open: ClaimForRecovery takes it."""
-NOT_CLAIMABLE_REASON_NOT_BEFORE: NotClaimableReason.ValueType  # 5
-"""Its delay is not over."""
-NOT_CLAIMABLE_REASON_NOTHING_TO_RECOVER: NotClaimableReason.ValueType  # 6
-"""ClaimForRecovery only: no outcome is open."""
-Global___NotClaimableReason: _TypeAlias = NotClaimableReason  # noqa: Y015
 
 class _TaskOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -629,17 +515,17 @@ class WorkerServerItem(_message.Message):
         """A sign of life."""
 
     @_builtins.property
-    def tasks_available(self) -> Global___TasksAvailable:
+    def tasks_available(self) -> _worker_push_pb2.TasksAvailable:
         """Claim now."""
 
     @_builtins.property
-    def verdicts(self) -> Global___TaskVerdicts:
+    def verdicts(self) -> _worker_push_pb2.TaskVerdicts:
         """The service's word on leases: answers hello, inventory and renewals, or is pushed
         when a cancel arrives or a lease is lost.
         """
 
     @_builtins.property
-    def task_woken(self) -> Global___TaskWoken:
+    def task_woken(self) -> _worker_push_pb2.TaskWoken:
         """Something that a task waited for has happened."""
 
     @_builtins.property
@@ -664,9 +550,9 @@ class WorkerServerItem(_message.Message):
         challenge: _session_pb2.Challenge | None = ...,
         welcome: _session_pb2.Welcome | None = ...,
         heartbeat: _session_pb2.Heartbeat | None = ...,
-        tasks_available: Global___TasksAvailable | None = ...,
-        verdicts: Global___TaskVerdicts | None = ...,
-        task_woken: Global___TaskWoken | None = ...,
+        tasks_available: _worker_push_pb2.TasksAvailable | None = ...,
+        verdicts: _worker_push_pb2.TaskVerdicts | None = ...,
+        task_woken: _worker_push_pb2.TaskWoken | None = ...,
         reply: Global___WorkerReply | None = ...,
         frame_error: _session_pb2.FrameError | None = ...,
         resync_required: _session_pb2.ResyncRequired | None = ...,
@@ -681,111 +567,6 @@ class WorkerServerItem(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
 Global___WorkerServerItem: _TypeAlias = WorkerServerItem  # noqa: Y015
-
-@_typing.final
-class TasksAvailable(_message.Message):
-    """TasksAvailable is a hint to call ClaimNext. It grants nothing: another worker may be
-    faster, and a lost hint costs nothing but time, so ask ClaimNext once a minute as well.
-    Each hint uses one of the credit.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DRIVER_FIELD_NUMBER: _builtins.int
-    COUNT_FIELD_NUMBER: _builtins.int
-    count: _builtins.int
-    """About how many; at least 1."""
-    @_builtins.property
-    def driver(self) -> _task_pb2.DriverRef:
-        """What waits."""
-
-    def __init__(
-        self,
-        *,
-        driver: _task_pb2.DriverRef | None = ...,
-        count: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "driver", b"driver"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TasksAvailable: _TypeAlias = TasksAvailable  # noqa: Y015
-
-@_typing.final
-class TaskVerdicts(_message.Message):
-    """TaskVerdicts is the service's word on leases."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RENEWAL_ID_FIELD_NUMBER: _builtins.int
-    RENEWED_FOR_FIELD_NUMBER: _builtins.int
-    VERDICTS_FIELD_NUMBER: _builtins.int
-    renewal_id: _builtins.int
-    """The renewal that this answers; 0 for hello, inventory and pushes."""
-    @_builtins.property
-    def renewed_for(self) -> _duration_pb2.Duration:
-        """Set in an answer to a renewal: every lease named there and not below is renewed for
-        this long, counted from when the renewal was sent.
-        """
-
-    @_builtins.property
-    def verdicts(self) -> _containers.RepeatedCompositeFieldContainer[_lease_pb2.LeaseVerdict]:
-        """Exceptions for a renewal; one per lease for hello and inventory."""
-
-    def __init__(
-        self,
-        *,
-        renewal_id: _builtins.int = ...,
-        renewed_for: _duration_pb2.Duration | None = ...,
-        verdicts: _abc.Iterable[_lease_pb2.LeaseVerdict] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["renewed_for", b"renewed_for"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["renewal_id", b"renewal_id", "renewed_for", b"renewed_for", "verdicts", b"verdicts"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TaskVerdicts: _TypeAlias = TaskVerdicts  # noqa: Y015
-
-@_typing.final
-class TaskWoken(_message.Message):
-    """TaskWoken tells of a task that this worker holds or suspended last. It is a hint as well:
-    claim the task, or read it.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    DRIVER_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    EVENT_SEQUENCE_FIELD_NUMBER: _builtins.int
-    task_id: _builtins.str
-    """The task."""
-    reason: Global___WakeReason.ValueType
-    """What happened."""
-    event_sequence: _builtins.int
-    """Position of the event that tells of it."""
-    @_builtins.property
-    def driver(self) -> _task_pb2.DriverRef:
-        """Its driver."""
-
-    def __init__(
-        self,
-        *,
-        task_id: _builtins.str = ...,
-        driver: _task_pb2.DriverRef | None = ...,
-        reason: Global___WakeReason.ValueType = ...,
-        event_sequence: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "event_sequence", b"event_sequence", "reason", b"reason", "task_id", b"task_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TaskWoken: _TypeAlias = TaskWoken  # noqa: Y015
 
 @_typing.final
 class WorkerReply(_message.Message):
@@ -886,90 +667,6 @@ class WorkerReply(_message.Message):
 Global___WorkerReply: _TypeAlias = WorkerReply  # noqa: Y015
 
 @_typing.final
-class ClaimedTask(_message.Message):
-    """ClaimedTask is a task that the caller now holds."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TASK_FIELD_NUMBER: _builtins.int
-    LEASE_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    reason: Global___ClaimReason.ValueType
-    """What the task needs."""
-    @_builtins.property
-    def task(self) -> _task_pb2.Task:
-        """Worker view."""
-
-    @_builtins.property
-    def lease(self) -> _lease_pb2.Lease:
-        """The lease. Every write under it carries its fence."""
-
-    def __init__(
-        self,
-        *,
-        task: _task_pb2.Task | None = ...,
-        lease: _lease_pb2.Lease | None = ...,
-        reason: Global___ClaimReason.ValueType = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "task", b"task"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "reason", b"reason", "task", b"task"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ClaimedTask: _TypeAlias = ClaimedTask  # noqa: Y015
-
-@_typing.final
-class NotClaimable(_message.Message):
-    """NotClaimable says why a task was not claimed. Nothing was changed but that, when a lease
-    had expired, EXECUTING actions are UNKNOWN now.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REASON_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    RETRY_AFTER_FIELD_NUMBER: _builtins.int
-    APPROVAL_IDS_FIELD_NUMBER: _builtins.int
-    ACTION_IDS_FIELD_NUMBER: _builtins.int
-    reason: Global___NotClaimableReason.ValueType
-    """Why."""
-    @_builtins.property
-    def status(self) -> _task_pb2.TaskStatus:
-        """Where the task stands."""
-
-    @_builtins.property
-    def retry_after(self) -> _duration_pb2.Duration:
-        """When asking again may help, if time alone helps: until the lease, the earliest pending
-        approval or the pause is over.
-        """
-
-    @_builtins.property
-    def approval_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The approvals that pend, for AWAITING_APPROVAL."""
-
-    @_builtins.property
-    def action_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The actions whose outcome is open, for RECOVERY_ONLY."""
-
-    def __init__(
-        self,
-        *,
-        reason: Global___NotClaimableReason.ValueType = ...,
-        status: _task_pb2.TaskStatus | None = ...,
-        retry_after: _duration_pb2.Duration | None = ...,
-        approval_ids: _abc.Iterable[_builtins.str] | None = ...,
-        action_ids: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after", "status", b"status"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_ids", b"action_ids", "approval_ids", b"approval_ids", "reason", b"reason", "retry_after", b"retry_after", "status", b"status"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___NotClaimable: _TypeAlias = NotClaimable  # noqa: Y015
-
-@_typing.final
 class ClaimNextRequest(_message.Message):
     """ClaimNextRequest asks for any task of the named drivers."""
 
@@ -1015,13 +712,13 @@ class ClaimNextResponse(_message.Message):
 
     CLAIMED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def claimed(self) -> Global___ClaimedTask:
+    def claimed(self) -> _claim_pb2.ClaimedTask:
         """Unset after a fruitless wait."""
 
     def __init__(
         self,
         *,
-        claimed: Global___ClaimedTask | None = ...,
+        claimed: _claim_pb2.ClaimedTask | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claimed", b"claimed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1071,11 +768,11 @@ class ClaimTaskResponse(_message.Message):
     NOT_CLAIMABLE_FIELD_NUMBER: _builtins.int
     STOPPED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def claimed(self) -> Global___ClaimedTask:
+    def claimed(self) -> _claim_pb2.ClaimedTask:
         """The caller holds it."""
 
     @_builtins.property
-    def not_claimable(self) -> Global___NotClaimable:
+    def not_claimable(self) -> _claim_pb2.NotClaimable:
         """It cannot be claimed now."""
 
     @_builtins.property
@@ -1085,8 +782,8 @@ class ClaimTaskResponse(_message.Message):
     def __init__(
         self,
         *,
-        claimed: Global___ClaimedTask | None = ...,
-        not_claimable: Global___NotClaimable | None = ...,
+        claimed: _claim_pb2.ClaimedTask | None = ...,
+        not_claimable: _claim_pb2.NotClaimable | None = ...,
         stopped: _task_pb2.TaskStatus | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claimed", b"claimed", "not_claimable", b"not_claimable", "outcome", b"outcome", "stopped", b"stopped"]  # noqa: Y015
@@ -1138,18 +835,18 @@ class ClaimForRecoveryResponse(_message.Message):
     CLAIMED_FIELD_NUMBER: _builtins.int
     NOT_CLAIMABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def claimed(self) -> Global___ClaimedTask:
+    def claimed(self) -> _claim_pb2.ClaimedTask:
         """The caller holds it, with the reason RECOVERY."""
 
     @_builtins.property
-    def not_claimable(self) -> Global___NotClaimable:
+    def not_claimable(self) -> _claim_pb2.NotClaimable:
         """It cannot be claimed now."""
 
     def __init__(
         self,
         *,
-        claimed: Global___ClaimedTask | None = ...,
-        not_claimable: Global___NotClaimable | None = ...,
+        claimed: _claim_pb2.ClaimedTask | None = ...,
+        not_claimable: _claim_pb2.NotClaimable | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claimed", b"claimed", "not_claimable", b"not_claimable", "outcome", b"outcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
