@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from durable_service.client.approvals import Approval, approval_of
+from durable_service.client.early_answers import EarlyAnswers
 from durable_service.client.errors import DurableError
 from durable_service.client.methods import (
     CANCEL_TASK,
@@ -72,7 +73,7 @@ class BlockingClient:
             address: The service, `host:port` or `unix:PATH`; a `Connection` for TLS.
             principal_id: As the service's principals name it.
             key: Its key; None when the client certificate of the connection names the principal.
-            clock: Stamps requests.
+            clock: Stamps requests, and times waits.
             sleep: Waits that many seconds between attempts.
 
         Raises:
@@ -139,10 +140,15 @@ class BlockingClient:
             wait=duration_of(WAIT_MS),
             view=View.OWNER.value,
         )
+        early = EarlyAnswers(self._random)
         while True:
+            asked_at = self._clock.monotonic()
             answer = self.call(WAIT_TASK, request, timeout=CALL_SECONDS + WAIT_MS / 1000)
             if answer.met:
                 return task_of(answer.task)
+            pause = early.pause(WAIT_MS / 1000, self._clock.monotonic() - asked_at)
+            if pause:
+                self._sleep(pause)
 
     def pending_approvals(self, task_id: str = "") -> Iterator[Approval]:
         """Yield what waits for this principal's actor, those that expire first in front."""

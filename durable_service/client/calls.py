@@ -36,7 +36,12 @@ _PAUSES_AT_MOST: Final = 8
 
 
 class Calls(UnaryCalls):
-    """Calls the service as one principal; what is refused comes as a `DurableError`."""
+    """Calls the service as one principal; what is refused comes as a `DurableError`.
+
+    Attributes:
+        clock: Times the pauses between attempts, and whatever waits by calls.
+        random: Jitter of those pauses.
+    """
 
     def __init__(
         self,
@@ -54,6 +59,8 @@ class Calls(UnaryCalls):
             clock: Times the pauses between attempts.
             random: Jitter of the pauses.
         """
+        self.clock = clock
+        self.random = random
         self._shared: grpc.aio.Channel | None = None
         self._make = channel
         super().__init__(self._one_channel, signer, error_of=DurableError, clock=clock, random=random)

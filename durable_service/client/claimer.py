@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 from durable_service.client.calls import Calls
+from durable_service.client.early_answers import EarlyAnswers
 from durable_service.client.errors import DurableError
 from durable_service.client.held_task import HeldTask
 from durable_service.client.methods import CLAIM_NEXT, RENEW_LEASES
@@ -76,6 +77,7 @@ class Claimer:
         self._on_won = on_won
         self._clock = clock
         self._backoff = Backoff(random, first_seconds=_FIRST_SECONDS)
+        self._early = EarlyAnswers(random)
         self._news = asyncio.Event()
         self._stopped = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
@@ -121,6 +123,7 @@ class Claimer:
                 await self.give_back()
                 await self._news.wait()
                 continue
+            asked_at, given = self._clock.monotonic(), self._wait_ms() / 1000
             try:
                 won = await self._in_turn()
             except DurableError as error:
@@ -131,8 +134,14 @@ class Claimer:
             if won is None:
                 continue
             self._backoff.reset()
-            if not won and self._has_stream():
-                await self._pause(_UNASKED_SECONDS, self._news)
+            if won:
+                self._early.reset()
+                continue
+            pause = self._early.pause(given, self._clock.monotonic() - asked_at)
+            if self._has_stream():
+                pause = _UNASKED_SECONDS
+            if pause:
+                await self._pause(pause, self._news)
 
     async def _in_turn(self) -> bool | None:
         """Ask for a task; returns whether there was one, None when the question was cut off."""

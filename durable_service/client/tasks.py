@@ -8,6 +8,7 @@ from typing import Final
 from durable_service.client.actions import STATES as ACTION_STATES
 from durable_service.client.actions import Action, action_of
 from durable_service.client.calls import Calls
+from durable_service.client.early_answers import EarlyAnswers
 from durable_service.client.json_text import encode_json
 from durable_service.client.methods import (
     CANCEL_TASK,
@@ -236,16 +237,21 @@ class Tasks:
             at_most_ms: Give up after about that many milliseconds; None waits for ever.
         """
         condition = pb.WAIT_CONDITION_ENDED_OR_APPROVAL if or_approval else pb.WAIT_CONDITION_ENDED
-        left = float("inf") if at_most_ms is None else at_most_ms
+        early, clock = EarlyAnswers(self._calls.random), self._calls.clock
+        end = float("inf") if at_most_ms is None else clock.monotonic() + at_most_ms / 1000
         while True:
-            span = int(min(WAIT_MS, left))
+            asked_at = clock.monotonic()
+            span = round(max(0.0, min(float(WAIT_MS), (end - asked_at) * 1000)))
             request = pb.WaitTaskRequest(
                 task_id=task_id, condition=condition, wait=duration_of(span), view=view.value
             )
             answer = await self._calls.call(WAIT_TASK, request, timeout=CALL_SECONDS + span / 1000)
-            left -= span
-            if answer.met or left <= 0:
+            answered_at = clock.monotonic()
+            if answer.met or answered_at >= end:
                 return task_of(answer.task), answer.met
+            pause = early.pause(span / 1000, answered_at - asked_at)
+            if pause:
+                await clock.sleep(min(pause, end - answered_at))
 
     async def watch(self, which: TaskFilter | None = None) -> AsyncIterator[Task]:
         """Yield tasks as they change, from now on; a lost stream is taken up again where it was.
