@@ -116,6 +116,22 @@ class TestArtifacts:
         assert (gone.code, gone.reason) == (grpc.StatusCode.DATA_LOSS, "BLOB_CORRUPT")
         assert damaged.reason == "BLOB_CORRUPT"
 
+    async def test_what_a_look_up_has_found_is_kept(self, service: DurableUnderTest) -> None:
+        await Scene(service).build()
+        await service.pass_time(60_000)
+        claim = {"task_id": "task", "claim_id": "r", "worker_id": "worker-1"}
+        claimed = (await service.call("worker", "ClaimForRecovery", **claim)).claimed
+        lease = lease_pb2.LeaseRef(task_id="task", worker_id="worker-1", fence=claimed.lease.fence)
+        await service.party("worker").upload(
+            "PutArtifact", [header(lease, b"evidence", artifact_id="found"), chunk(b"evidence")]
+        )
+        checkpoint = await service.refused(
+            "worker", "PutCheckpoint", lease=lease, checkpoint_id="c2", value=b"1", time_to_live=HOUR
+        )
+
+        assert (await read(service, artifact_id="found"))[1] == b"evidence"
+        assert checkpoint.reason == "TASK_NOT_RUNNING"
+
 
 class TestCheckpoints:
     async def test_there_and_back(self, service: DurableUnderTest) -> None:

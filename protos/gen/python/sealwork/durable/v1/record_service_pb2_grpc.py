@@ -134,7 +134,8 @@ class RecordServiceServicer:
 
     def PutArtifact(self, request_iterator, context):
         """Keeps bytes beside the task. They never change: the same bytes under the same id are
-        answered as before, other bytes are refused. Idempotent by artifact id and digest.
+        answered as before, other bytes are refused. Idempotent by artifact id and digest. A
+        lease to recover is enough: what a look-up has found may be kept.
 
         First frame: the header, which the signature covers; then chunks in order, or none for
         an artifact without bytes.
@@ -145,8 +146,7 @@ class RecordServiceServicer:
         65,536 bytes.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TTL_RANGE, ARTIFACT_TOO_LARGE,
         ARTIFACT_CONTENT_MISMATCH, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND,
-        LEASE_LOST, TASK_NOT_RUNNING, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED,
-        SERVER_DRAINING.
+        LEASE_LOST, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

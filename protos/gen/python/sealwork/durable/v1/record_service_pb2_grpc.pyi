@@ -73,7 +73,8 @@ class RecordServiceStub:
     """
     PutArtifact: _grpc.StreamUnaryMultiCallable[_record_service_pb2.PutArtifactRequest, _record_service_pb2.PutArtifactResponse]
     """Keeps bytes beside the task. They never change: the same bytes under the same id are
-    answered as before, other bytes are refused. Idempotent by artifact id and digest.
+    answered as before, other bytes are refused. Idempotent by artifact id and digest. A
+    lease to recover is enough: what a look-up has found may be kept.
 
     First frame: the header, which the signature covers; then chunks in order, or none for
     an artifact without bytes.
@@ -84,8 +85,7 @@ class RecordServiceStub:
     65,536 bytes.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TTL_RANGE, ARTIFACT_TOO_LARGE,
     ARTIFACT_CONTENT_MISMATCH, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND,
-    LEASE_LOST, TASK_NOT_RUNNING, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED,
-    SERVER_DRAINING.
+    LEASE_LOST, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED, SERVER_DRAINING.
     """
     GetArtifact: _grpc.UnaryStreamMultiCallable[_record_service_pb2.GetArtifactRequest, _record_service_pb2.GetArtifactResponse]
     """Reads an artifact.
@@ -157,7 +157,8 @@ class RecordServiceAsyncStub(RecordServiceStub):
     """
     PutArtifact: _aio.StreamUnaryMultiCallable[_record_service_pb2.PutArtifactRequest, _record_service_pb2.PutArtifactResponse]  # type: ignore[assignment]
     """Keeps bytes beside the task. They never change: the same bytes under the same id are
-    answered as before, other bytes are refused. Idempotent by artifact id and digest.
+    answered as before, other bytes are refused. Idempotent by artifact id and digest. A
+    lease to recover is enough: what a look-up has found may be kept.
 
     First frame: the header, which the signature covers; then chunks in order, or none for
     an artifact without bytes.
@@ -168,8 +169,7 @@ class RecordServiceAsyncStub(RecordServiceStub):
     65,536 bytes.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, TTL_RANGE, ARTIFACT_TOO_LARGE,
     ARTIFACT_CONTENT_MISMATCH, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND,
-    LEASE_LOST, TASK_NOT_RUNNING, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED,
-    SERVER_DRAINING.
+    LEASE_LOST, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED, SERVER_DRAINING.
     """
     GetArtifact: _aio.UnaryStreamMultiCallable[_record_service_pb2.GetArtifactRequest, _record_service_pb2.GetArtifactResponse]  # type: ignore[assignment]
     """Reads an artifact.
@@ -262,7 +262,8 @@ class RecordServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_record_service_pb2.PutArtifactResponse, _abc.Awaitable[_record_service_pb2.PutArtifactResponse]]:
         """Keeps bytes beside the task. They never change: the same bytes under the same id are
-        answered as before, other bytes are refused. Idempotent by artifact id and digest.
+        answered as before, other bytes are refused. Idempotent by artifact id and digest. A
+        lease to recover is enough: what a look-up has found may be kept.
 
         First frame: the header, which the signature covers; then chunks in order, or none for
         an artifact without bytes.
@@ -273,8 +274,7 @@ class RecordServiceServicer(metaclass=_abc_1.ABCMeta):
         65,536 bytes.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, TTL_RANGE, ARTIFACT_TOO_LARGE,
         ARTIFACT_CONTENT_MISMATCH, ARTIFACT_IMMUTABLE, TASK_TOO_LARGE, TASK_NOT_FOUND,
-        LEASE_LOST, TASK_NOT_RUNNING, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED,
-        SERVER_DRAINING.
+        LEASE_LOST, PROTOCOL_VIOLATION, BLOB_COLLISION, QUOTA_EXCEEDED, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
