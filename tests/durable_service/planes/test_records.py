@@ -125,8 +125,8 @@ class TestArtifacts:
         await service.party("worker").upload(
             "PutArtifact", [header(lease, b"evidence", artifact_id="found"), chunk(b"evidence")]
         )
-        checkpoint = await service.refused(
-            "worker", "PutCheckpoint", lease=lease, checkpoint_id="c2", value=b"1", time_to_live=HOUR
+        checkpoint = await service.party("worker").refused(
+            "PutCheckpoint", lease=lease, checkpoint_id="c2", value=b"1", time_to_live=HOUR
         )
 
         assert (await read(service, artifact_id="found"))[1] == b"evidence"
