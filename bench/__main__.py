@@ -32,16 +32,16 @@ _PAPER_COLUMNS = 120
 async def measure(
     effort: plan.Effort, workloads: Sequence[str], installer: Installer | None, console: Console
 ) -> Report:
-    """Runs these workloads one after the other, and shows each one's tables when it is over."""
+    """Runs these workloads one after the other, and shows each section as soon as it is measured."""
     _stop_in_order_when_terminated()
     report = Report("Our services and the published relay", _machine())
-    report.machine["published relay"] = await _prepare(installer, console)
     session = Session(console)
+    report.machine["published relay"] = await _prepare(installer, session)
     bench = Bench(session, effort, installer, raise_open_file_limit())
     with on_load_core() as apart:
         report.machine["server and load on cores of their own"] = "yes" if apart else "no"
         for name in workloads:
-            for section in await WORKLOADS[name](bench):
+            async for section in WORKLOADS[name](bench):
                 report.sections.append(section)
                 print_section(section, console)
     report.machine["load of the machine after the run"] = round(os.getloadavg()[0], 2)
@@ -65,10 +65,11 @@ def _machine() -> dict[str, str | int | float]:
     }
 
 
-async def _prepare(installer: Installer | None, console: Console) -> str:
+async def _prepare(installer: Installer | None, session: Session) -> str:
     if installer is None:
         return "left out"
-    with console.status("installing the published relay"):
+    with session.progress() as progress:
+        progress("installing the published relay")
         missing = await installer.prepare()
     return f"not installed: {missing}" if missing else (await installer.installation()).version
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
+from time import monotonic
 
 from rich.console import Console
 
@@ -10,6 +11,9 @@ from bench.calibration import Steadiness
 from bench.interleaving import InterleavedRun, Progress, run_interleaved
 from bench.report import Section
 from bench.variant import Variant
+
+# Lines that cannot be overwritten stay: one of them this often is enough.
+_LINE_SECONDS = 15.0
 
 
 class Session:
@@ -19,17 +23,37 @@ class Session:
         self.steadiness = Steadiness()
         self._console = console
         self.random = Random(seed)
+        self._started = monotonic()
+        self._next_line_at = self._started
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Shows what is under way, as it is told of it."""
-        with self._console.status("") as status:
+        """Shows what is under way, as it is told of it.
+
+        Where the tables do not go to a terminal, a line on standard error now and then is all.
+        """
+        with self._shown() as show:
 
             def progress(line: str) -> None:
                 self.steadiness.sample()
-                status.update(line)
+                show(line)
 
             yield progress
+
+    @contextmanager
+    def _shown(self) -> Iterator[Progress]:
+        if not self._console.is_terminal:
+            yield self._say_now_and_then
+            return
+        with self._console.status("") as status:
+            yield status.update
+
+    def _say_now_and_then(self, line: str) -> None:
+        now = monotonic()
+        if now >= self._next_line_at:
+            self._next_line_at = now + _LINE_SECONDS
+            # Made anew each time: it is for whatever standard error is by then.
+            Console(stderr=True).print(f"{now - self._started:,.0f} s: {line}", markup=False, highlight=False)
 
     async def run(self, variants: Sequence[Variant], *, rounds: int, seconds: float) -> InterleavedRun:
         """Runs these variants against each other, each one burst of so many seconds a round."""

@@ -1,7 +1,7 @@
 """The durable service on databases: deployments, ratios, limits."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 
 from bench.databases import plan
@@ -28,8 +28,10 @@ _NOTES = (
 )
 
 
-async def databases(bench: Bench) -> list[Section]:
-    return [await _embedded(bench), *[await _on_database(bench, kind) for kind in KINDS]]
+async def databases(bench: Bench) -> AsyncIterator[Section]:
+    yield await _embedded(bench)
+    for kind in KINDS:
+        yield await _on_database(bench, kind)
 
 
 def replicas_name(replicas: int) -> str:

@@ -1,6 +1,7 @@
 """The durable service: variants, comparisons, limits."""
 
 import os
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 from bench.durable import plan
@@ -22,8 +23,12 @@ _MESSAGES = "gRPC messages by themselves"
 _CANCEL, _WAKE = "cancel", "approval"
 
 
-async def durable(bench: Bench) -> list[Section]:
-    return [*await _operations(bench), await _writes(bench), *await _latencies(bench)]
+async def durable(bench: Bench) -> AsyncIterator[Section]:
+    for section in await _operations(bench):
+        yield section
+    yield await _writes(bench)
+    for section in await _latencies(bench):
+        yield section
 
 
 async def _operations(bench: Bench) -> list[Section]:

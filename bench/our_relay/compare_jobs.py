@@ -1,5 +1,7 @@
 """Full job cycles on both relays: which variants there are, and what is compared."""
 
+from collections.abc import AsyncIterator
+
 from bench.figures import cpu_ms, rate
 from bench.interleaving import InterleavedRun
 from bench.our_relay import plan
@@ -12,8 +14,9 @@ from bench.variant import Variant
 SESSIONS, ONE_SITE, UNARY = "ours, sessions", "ours, sessions, one site", "ours, unary"
 
 
-async def jobs(bench: Bench) -> list[Section]:
-    return [await _jobs(bench, job_plan) for job_plan in plan.JOBS]
+async def jobs(bench: Bench) -> AsyncIterator[Section]:
+    for job_plan in plan.JOBS:
+        yield await _jobs(bench, job_plan)
 
 
 async def _jobs(bench: Bench, job_plan: plan.JobPlan) -> Section:

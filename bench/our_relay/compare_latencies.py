@@ -1,6 +1,6 @@
 """How soon devices know, on both relays: variants, comparisons, limits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 from bench.figures import latency_ms
@@ -19,7 +19,7 @@ from bench.variant import Variant
 _Measured = Callable[[ConnectedRelay, int], Variant]
 
 
-async def latencies(bench: Bench) -> list[Section]:
+async def latencies(bench: Bench) -> AsyncIterator[Section]:
     groups: list[Group] = []
     if bench.installer is not None:
         peer = PeerCancels(peer_plan.CANCELS, bench.installer, bench.effort.cancel_daemons)
@@ -27,7 +27,8 @@ async def latencies(bench: Bench) -> list[Section]:
     most = bench.effort.latency_jobs
     groups += [group for number in bench.effort.connected for group in _latency_groups(number, most)]
     run = await run_in_turns(bench.session, groups, rounds=1, seconds=bench.effort.cancel_span)
-    return [_cancels(bench, run), _starts(bench, run)]
+    yield _cancels(bench, run)
+    yield _starts(bench, run)
 
 
 def _latency_groups(connected: int, most: int) -> Sequence[Group]:

@@ -1,5 +1,7 @@
 """Heartbeats of the peer's devices against renewals of ours: variants, comparisons, memory."""
 
+from collections.abc import AsyncIterator
+
 from bench.figures import cores, cpu_ms
 from bench.our_relay import plan
 from bench.our_relay.renewals import DEFAULT_SECONDS, OurRenewals
@@ -13,8 +15,9 @@ from bench.report import Holding, Section
 _FILES_BESIDE_DEVICES = 500
 
 
-async def renewals(bench: Bench) -> list[Section]:
-    return [await _renewals(bench, fleet) for fleet in bench.effort.fleets]
+async def renewals(bench: Bench) -> AsyncIterator[Section]:
+    for fleet in bench.effort.fleets:
+        yield await _renewals(bench, fleet)
 
 
 async def _renewals(bench: Bench, fleet: plan.Fleet) -> Section:

@@ -1,6 +1,7 @@
 """Two relays on one Valkey server against one relay with everything in its memory."""
 
 import os
+from collections.abc import AsyncIterator
 
 from bench.figures import cpu_ms, rate
 from bench.our_relay.drain import Backlog, Drain
@@ -17,8 +18,9 @@ _DRAIN_SECONDS = 240.0
 _BURST_NOTE = "sites at one relay, devices at the other; both and the Valkey server share one core"
 
 
-async def replicas(bench: Bench) -> list[Section]:
-    return [await _replicas(bench, in_flight) for in_flight in (1, 4)]
+async def replicas(bench: Bench) -> AsyncIterator[Section]:
+    for in_flight in (1, 4):
+        yield await _replicas(bench, in_flight)
 
 
 async def _replicas(bench: Bench, in_flight: int) -> Section:
@@ -36,7 +38,7 @@ async def _replicas(bench: Bench, in_flight: int) -> Section:
     return section
 
 
-async def drain(bench: Bench) -> list[Section]:
+async def drain(bench: Bench) -> AsyncIterator[Section]:
     backlog = Backlog()
     section = Section(f"Draining {backlog.jobs:,} queued jobs, {backlog.devices} devices on streams", "job")
     section.notes = [
@@ -55,7 +57,7 @@ async def drain(bench: Bench) -> list[Section]:
             section.holdings.append(Holding(f"time to drain, {variant.name}", burst.elapsed_seconds, "s"))
     section.compare(run, f"server CPU a job, {TWO} / {ONE}", (TWO, ONE), cpu_ms)
     section.compare(run, f"jobs a second, {TWO} / {ONE}", (TWO, ONE), rate)
-    return [section]
+    yield section
 
 
 def _load_note() -> str:

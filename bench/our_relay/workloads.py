@@ -1,6 +1,6 @@
 """The workloads by the names that the command line has for them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from bench.databases.compare_databases import databases
 from bench.durable.compare_durable import durable
@@ -12,7 +12,8 @@ from bench.our_relay.workbench import Bench
 from bench.report import Section
 from bench.stores.compare_stores import stores
 
-Workload = Callable[[Bench], Awaitable[list[Section]]]
+# Its sections, each as soon as it is measured.
+Workload = Callable[[Bench], AsyncIterator[Section]]
 
 WORKLOADS: Mapping[str, Workload] = {
     "jobs": jobs,

@@ -1,7 +1,7 @@
 """The stores by themselves: variants, growth, memory."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 
 from bench.interleaving import Progress
@@ -19,8 +19,9 @@ from relay_service.store.base import StoreUnavailable
 _BOUNDED = frozenset({Operation.CLAIM, Operation.RENEW})
 
 
-async def stores(bench: Bench) -> list[Section]:
-    return [await _store(bench, store_plan) for store_plan in STORES]
+async def stores(bench: Bench) -> AsyncIterator[Section]:
+    for store_plan in STORES:
+        yield await _store(bench, store_plan)
 
 
 async def _store(bench: Bench, store_plan: StorePlan) -> Section:

@@ -182,7 +182,7 @@ async def test_replicas_are_compared_with_one_and_with_the_database_by_itself(
     monkeypatch.setattr(databases_plan, "CREWS", (4,))
     monkeypatch.setattr(databases_plan, "REPLICAS", (1, 2))
     monkeypatch.setattr(compare_databases, "KINDS", (kind,))
-    embedded, section = await databases(bench_of(EFFORT))
+    embedded, section = [section async for section in databases(bench_of(EFFORT))]
     assert embedded.absent == {}
     assert len(embedded.deployments) == 2 * 6
     assert [holding.unit for holding in embedded.holdings] == ["ms"]
@@ -208,7 +208,7 @@ async def test_a_missing_server_leaves_the_rest(monkeypatch: pytest.MonkeyPatch)
     kinds = (replace(POSTGRES, require=missing),)
     monkeypatch.setattr(compare_databases, "KINDS", kinds)
     monkeypatch.setattr(databases_plan, "CREWS", (1,))
-    embedded, section = await databases(bench_of(EFFORT))
+    embedded, section = [section async for section in databases(bench_of(EFFORT))]
     assert len(embedded.deployments) == 2 * 6
     assert (section.deployments, section.absent) == ([], {"PostgreSQL": "none here"})
 

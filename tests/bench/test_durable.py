@@ -137,9 +137,8 @@ async def test_the_workload_has_its_goals(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(durable_plan, "CREWS", (1, 2))
     monkeypatch.setattr(durable_plan, "IN_FLIGHT", 2)
     effort = replace(plan.QUICK, durable=EFFORT)
-    memory, sqlite, writes, cancel, approval = await durable(
-        Bench(Session(Console(file=io.StringIO())), effort, None, 100)
-    )
+    bench = Bench(Session(Console(file=io.StringIO())), effort, None, 100)
+    memory, sqlite, writes, cancel, approval = [section async for section in durable(bench)]
     for section in (memory, sqlite):
         assert section.absent == {}
         assert len(section.operations) == 2 * 6 * 2

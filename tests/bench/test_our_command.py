@@ -1,4 +1,7 @@
-from collections.abc import Sequence
+import asyncio
+import io
+import signal
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import orjson
@@ -8,6 +11,7 @@ from rich.console import Console
 
 import bench.__main__ as command
 from bench.our_relay import plan
+from bench.our_relay.workbench import Bench
 from bench.peer_relay.installation import Installer
 from bench.report import Report, Section
 
@@ -71,3 +75,22 @@ def test_the_figures_are_written_as_well(asked: list[Asked], tmp_path: Path) -> 
 
 def test_an_unknown_workload_is_refused() -> None:
     assert CliRunner().invoke(command.main, ["--only", "everything"]).exit_code == 2
+
+
+async def test_each_section_is_shown_before_the_next_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = io.StringIO()
+    shown: list[str] = []
+
+    async def two(_bench: Bench) -> AsyncIterator[Section]:
+        yield Section("First table", "job")
+        shown.append(page.getvalue())
+        yield Section("Second table", "job")
+
+    monkeypatch.setattr(command, "WORKLOADS", {"two": two})
+    try:
+        report = await command.measure(plan.QUICK, ["two"], None, Console(file=page))
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+    assert ["First table" in text for text in shown] == [True]
+    assert "Second table" in page.getvalue()
+    assert [section.title for section in report.sections] == ["First table", "Second table"]

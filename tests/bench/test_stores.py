@@ -100,7 +100,7 @@ async def test_a_store_that_is_not_there_is_said_so_and_the_others_go_on(
     monkeypatch.setattr("bench.stores.compare_stores.STORES", plans)
     effort = replace(plan.QUICK, queued=(100, 200, 400), store_rounds=1)
     bench = Bench(Session(Console(file=io.StringIO())), effort, None, 100)
-    gone, memory = await stores(bench)
+    gone, memory = [section async for section in stores(bench)]
     assert gone.absent == {"gone": "needs the extra"}
     assert gone.operations == []
     assert memory.absent == {}
