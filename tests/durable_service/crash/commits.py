@@ -1,4 +1,4 @@
-"""Points around the commits of any store: where its process dies, and what it tells of leases before that."""
+"""Points around the writes of any store: where its process dies, and what it tells of leases before that."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from durable_service import stores
+from durable_service.blobs.base import BlobStore
 from durable_service.core.step import Decision
 from durable_service.store.base import TaskStore
 
@@ -15,8 +16,9 @@ Opened = Callable[..., Any]
 
 
 def watch_commits(fuse: Fuse, *, tell_leases: bool = False) -> None:
-    """Whatever store this process will open has a point before each commit and one after it."""
+    """Whatever stores this process will open have a point before each write and one after it."""
     open_tasks: Opened = stores._open_tasks
+    open_blobs: Opened = stores._open_blobs
 
     async def opened(*arguments: Any) -> TaskStore:
         tasks: TaskStore = await open_tasks(*arguments)
@@ -24,8 +26,14 @@ def watch_commits(fuse: Fuse, *, tell_leases: bool = False) -> None:
             _watch(tasks, name, fuse, tell_leases=tell_leases)
         return tasks
 
-    # Not a name that others should import.
+    async def opened_blobs(*arguments: Any) -> BlobStore:
+        blobs: BlobStore = await open_blobs(*arguments)
+        _watch_bytes(blobs, fuse)
+        return blobs
+
+    # Not names that others should import.
     setattr(stores, "_open_tasks", opened)  # noqa: B010
+    setattr(stores, "_open_blobs", opened_blobs)  # noqa: B010
 
 
 def _watch(tasks: TaskStore, name: str, fuse: Fuse, *, tell_leases: bool) -> None:
@@ -44,6 +52,18 @@ def _watch(tasks: TaskStore, name: str, fuse: Fuse, *, tell_leases: bool) -> Non
         return decision
 
     setattr(tasks, name, watched)
+
+
+def _watch_bytes(blobs: BlobStore, fuse: Fuse) -> None:
+    put = blobs.put
+
+    async def watched(key: str, data: bytes) -> None:
+        fuse.reach("bytes:before")
+        await put(key, data)
+        # No task refers to them yet.
+        fuse.reach("bytes:after")
+
+    setattr(blobs, "put", watched)  # noqa: B010 - a method
 
 
 def _tell_lease(decision: Decision[Any]) -> None:

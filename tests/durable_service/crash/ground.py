@@ -192,7 +192,6 @@ async def begin_server(
         "--dev",
         *("--listen", f"127.0.0.1:{port}"),
         *("--store", kept.setting),
-        *(() if kept.kind == "sqlite" else ("--blobs", str(folder / "blobs"))),
         *("--principals", str(folder / "principals.json")),
         *("--lease", f"{lease_ms}ms"),
         *("--log-format", "json"),

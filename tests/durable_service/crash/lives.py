@@ -1,6 +1,7 @@
 """What the processes of these tests do, from their beginning to a natural or a violent end."""
 
 import asyncio
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -29,6 +30,8 @@ from .fuse import Fuse, say
 from .hearing import hear_of_others
 
 APPROVAL_MS = 600_000
+# As many as one may have.
+ARTIFACT_BYTES = 1_000_000
 Options = Mapping[str, Any]
 
 
@@ -114,6 +117,15 @@ async def _step(
                 say("rejected", error.rejection)
         case "gate":
             await passed(Path(options["gate"]))
+        case artifact_id if artifact_id.startswith("artifact-"):
+            await context.records.artifact(artifact_id, content_of(artifact_id))
+            # Acknowledged to this worker: from here on its bytes must never be lost.
+            say("kept", artifact_id)
+
+
+def content_of(artifact_id: str) -> bytes:
+    """What an artifact of this name holds: of all values, and no two artifacts alike."""
+    return hashlib.shake_256(artifact_id.encode()).digest(ARTIFACT_BYTES)
 
 
 async def _recover(options: Options) -> None:

@@ -53,6 +53,8 @@ async def finished(ground: Ground, sent: list[str], *, attempts: int) -> Task:
     journal = await ground.journal("a")
     assert [sequence for sequence, _ in journal] == list(range(1, len(journal) + 1))
     assert [kind for _, kind in journal].count("half.done") == 1
+    # Its bytes are kept beside the task.
+    assert await ground.alice.records.snapshot("a", "half") == {"step": 1}
     return task
 
 
@@ -261,6 +263,7 @@ async def test_a_cancel_waits_for_what_is_open(ground: Ground) -> None:
 @pytest.mark.guarantee("{kept}", "A worker killed after its task has ended: it has ended once")
 async def test_after_the_end_was_acknowledged(ground: Ground) -> None:
     await ground.create("a")
-    fuse = ("CompleteTask:after", 1)
-    await killed(ground, await ground.work("reserve", "plain", "event", fuse=fuse), "CompleteTask:after")
+    steps = ("reserve", "plain", "checkpoint", "event")
+    life = await ground.work(*steps, fuse=("CompleteTask:after", 1))
+    await killed(ground, life, "CompleteTask:after")
     await finished(ground, ["plain"], attempts=1)

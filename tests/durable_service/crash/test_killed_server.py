@@ -112,21 +112,6 @@ async def test_a_suspension_and_a_decision_outlive_servers(
         assert journal.count("approval.requested") == journal.count("approval.decided") == 1
 
 
-@pytest.mark.guarantee("sqlite", "Bytes whose reference died with the service are put again, and kept once")
-async def test_bytes_without_a_reference_are_put_again(cradle: Nursery, tmp_path: Path) -> None:
-    # The third commit is the checkpoint's: its bytes are there, and the task does not know of them.
-    async with service(cradle, tmp_path, fuse=("commit:before", 3)) as ground:
-        await ground.create("a")
-        worker = await ground.work("checkpoint")
-        await ground.server.end()
-        blobs = [path.name for path in (tmp_path / "tasks.db.blobs").iterdir()]
-        await ground.serve()
-        assert await worker.end() == 0, worker.lines
-        assert (await ground.until("a")).state is TaskState.COMPLETED
-        assert [path.name for path in (tmp_path / "tasks.db.blobs").iterdir()] == blobs
-        assert await ground.alice.records.snapshot("a", "half") == {"step": 1}
-
-
 @pytest.mark.guarantee("{kept}", "The evidence of a look-up outlives the service that took it")
 @everywhere
 async def test_an_evidence_outlives_the_server_that_took_it(

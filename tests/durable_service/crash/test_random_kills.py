@@ -22,8 +22,11 @@ from .ground import Ground, insist, service
 from .kept import KINDS, Kept
 from .nursery import Life, Nursery
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 KILLS = {"sqlite": 200, "postgresql": 40, "mongodb": 40}
+MORE_KILLS = int(os.environ.get("CRASH_KILLS", "0"))
+# A kill takes a second or two where the database takes its time.
+SECONDS = 200 + 6 * MORE_KILLS
+pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS + 40)]
 DATABASE_KILLS = 3
 LANES = {"sqlite": 8, "postgresql": 8, "mongodb": 3}
 SEED = 20_261_130
@@ -71,7 +74,7 @@ class Chaos:
         kill = self.ground.kept.kill
         for number in range(1, DATABASE_KILLS + 1 if kill else 1):
             goal = self.most * number // (DATABASE_KILLS + 1)
-            await eventually(lambda goal=goal: self.kills.total() >= goal, 200, f"{goal} kills")  # type: ignore[misc]
+            await eventually(lambda goal=goal: self.kills.total() >= goal, SECONDS, f"{goal} kills")  # type: ignore[misc]
             async with self.database_is_there:
                 assert kill is not None
                 await asyncio.to_thread(kill)
@@ -136,6 +139,7 @@ async def check(chaos: Chaos) -> None:
         journal = await ground.journal(task_id)
         assert [sequence for sequence, _ in journal] == list(range(1, len(journal) + 1))
         assert [kind for _, kind in journal].count("half.done") == 1
+        assert await ground.alice.records.snapshot(task_id, "half") == {"step": 1}
 
 
 @pytest.mark.guarantee(
@@ -145,7 +149,7 @@ async def check(chaos: Chaos) -> None:
 async def test_random_kills(cradle: Nursery, tmp_path: Path, kept: Kept) -> None:
     random = Random(SEED)
     first = ("", random.randint(*SERVER_COMMITS))
-    kills = int(os.environ.get("CRASH_KILLS", KILLS[kept.kind]))
+    kills = MORE_KILLS or KILLS[kept.kind]
     lease_ms = SHORT_LEASES_MS[kept.kind]
     async with service(cradle, tmp_path, kept, lease_ms=lease_ms, fuse=first) as ground:
         chaos = Chaos(ground, random, kills)
