@@ -5,7 +5,7 @@ import os
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from tempfile import TemporaryFile
 
@@ -24,6 +24,7 @@ class Child:
     Args:
         module: what `python -m` runs.
         placement: the cores that it is started on, where they are others.
+        environment: what its environment has besides that of this process.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class Child:
         module: str,
         *arguments: str,
         placement: Callable[[], AbstractContextManager[None]] = on_server_core,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._placement = placement
+        self._environment = dict(environment or {})
         self._command = (sys.executable, "-m", module, *arguments)
         self._process: Process | None = None
         # A file: a pipe that nobody empties would stop the process once it is full.
@@ -44,7 +47,8 @@ class Child:
         Raises:
             VariantUnavailableError: it said nothing within the time, or ended.
         """
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = os.environ | self._environment
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         with self._placement():
             self._process = await create_subprocess_exec(
                 *self._command, stdin=PIPE, stdout=PIPE, stderr=self._errors, env=environment

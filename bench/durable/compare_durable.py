@@ -1,8 +1,9 @@
 """The durable service: variants, comparisons, limits."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 from bench.durable import plan
 from bench.durable.alternation import Alternation, Service, alternate
@@ -93,6 +94,39 @@ def _tabulate(section: Section, found: Alternation, store: str) -> None:
                 section.comparisons.append(Comparison(name, ratio, most=plan.GROWTH))
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How so many writes at a time reach the service.
+
+    Attributes:
+        in_flight: of each worker.
+        environment: variables that are set for the service alone.
+    """
+
+    name: str
+    workers: int
+    in_flight: int = 1
+    unary: bool = False
+    stores: Sequence[str] = STORES
+    environment: Mapping[str, str] | None = None
+
+
+def _ways(most: int) -> list[_Way]:
+    few = min(plan.FEW_STREAMS, most)
+    return [
+        _Way(f"{most} workers, streams", most),
+        _Way(
+            f"{most} workers, streams, older poller",
+            most,
+            stores=(SQLITE,),
+            environment={"GRPC_EXPERIMENTS": plan.OLDER_POLLER},
+        ),
+        _Way(f"{few} workers, {most // few} at a time each", few, most // few, stores=(SQLITE,)),
+        _Way("one worker, stream", 1, most),
+        _Way(f"{most} workers, unary calls", most, unary=True),
+    ]
+
+
 async def _writes(bench: Bench) -> Section:
     most = plan.IN_FLIGHT
     section = Section(f"Writes under a lease, {most} at a time", "write")
@@ -103,17 +137,21 @@ async def _writes(bench: Bench) -> Section:
         "in memory: what a call costs without a disk, a unary one more than the write to a store",
         f"messages by themselves: {most} streams on which each call is answered at once and nothing is done;",
         "a service of one process takes their CPU and that of the store by itself, and its own beside these",
+        f"older poller: with GRPC_EXPERIMENTS={plan.OLDER_POLLER} for the service",
         _load_note(),
     ]
-    variants: dict[tuple[str, str], ServedWrites] = {}
-    for store in STORES:
-        for way, workers, in_flight, unary in (
-            (f"{most} workers, streams", most, 1, False),
-            ("one worker, stream", 1, most, False),
-            (f"{most} workers, unary calls", most, 1, True),
-        ):
-            name = f"{store}, {way}"
-            variants[store, way] = ServedWrites(name, store, workers, in_flight=in_flight, unary=unary)
+    variants = {
+        (store, way.name): ServedWrites(
+            f"{store}, {way.name}",
+            store,
+            way.workers,
+            in_flight=way.in_flight,
+            unary=way.unary,
+            environment=way.environment,
+        )
+        for way in _ways(most)
+        for store in way.stores
+    }
     effort = bench.effort.durable
     run = await bench.session.measure(
         section,
@@ -121,20 +159,27 @@ async def _writes(bench: Bench) -> Section:
         rounds=effort.write_rounds,
         seconds=effort.write_seconds,
     )
-    for (store, way), variant in variants.items():
+    for (store, way_name), variant in variants.items():
         if store == SQLITE:
-            bound = plan.SHARE_OF_STORE
-            section.compare(run, f"rate, {way} / {_BARE}", (variant.name, _BARE), rate, bound=bound)
-            pair = (variant.name, variants[MEMORY, way].name)
-            section.compare(run, f"rate, {way}: SQLite / memory", pair, rate, bound=bound)
-            if variant.load_ms:
-                name = f"CPU of the load for each write, {way}"
-                section.holdings.append(Holding(name, median(variant.load_ms), "ms"))
+            _compare_writes(section, run, way_name, variant, variants.get((MEMORY, way_name)))
     streams = variants[SQLITE, f"{most} workers, streams"]
     own = _over_both(run, streams.name)
     if own is not None:
         section.comparisons.append(Comparison(f"CPU, {streams.name} / {_BARE} and {_MESSAGES}", own))
     return section
+
+
+def _compare_writes(
+    section: Section, run: InterleavedRun, way: str, variant: ServedWrites, in_memory: ServedWrites | None
+) -> None:
+    bound = plan.SHARE_OF_STORE
+    section.compare(run, f"rate, {way} / {_BARE}", (variant.name, _BARE), rate, bound=bound)
+    if in_memory is not None:
+        pair = (variant.name, in_memory.name)
+        section.compare(run, f"rate, {way}: SQLite / memory", pair, rate, bound=bound)
+    if variant.load_ms:
+        name = f"CPU of the load for each write, {way}"
+        section.holdings.append(Holding(name, median(variant.load_ms), "ms"))
 
 
 def _over_both(run: InterleavedRun, served: str) -> Ratio | None:

@@ -10,6 +10,10 @@ CREWS: Sequence[int] = (1, 8, 64)
 # Writes under way at the same time where they are compared with those of the store by itself.
 IN_FLIGHT = 32
 SHARE_OF_STORE = 0.6
+# Streams that several handlers of a worker share.
+FEW_STREAMS = 4
+# gRPC's poller of before its event engine.
+OLDER_POLLER = "-event_engine_listener,-event_engine_client,-event_engine_callback_cq"
 # Milliseconds at the 99th percentile, of a service with nothing else to do.
 CANCEL_MS = 100.0
 WAKE_MS = 200.0

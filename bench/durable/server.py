@@ -1,5 +1,6 @@
 """A running durable service of the bench."""
 
+from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 
 from bench.durable.child import Child
@@ -18,11 +19,13 @@ class DurableProcess:
     Args:
         store: one of `STORES`.
         tasks: how many tasks wait in it from the beginning.
+        environment: variables that are set for it alone.
     """
 
-    def __init__(self, store: str, tasks: int = 0) -> None:
+    def __init__(self, store: str, tasks: int = 0, *, environment: Mapping[str, str] | None = None) -> None:
         self._store = store
         self._tasks = tasks
+        self._environment = environment
         self._folder: TemporaryDirectory[str] | None = None
         self._child: Child | None = None
         self.address = ""
@@ -37,7 +40,14 @@ class DurableProcess:
         if self._store == SQLITE:
             self._folder = TemporaryDirectory(prefix="bench-durable-")
             form = f"sqlite:///{self._folder.name}/tasks.db"
-        self._child = Child("bench.durable.serving", "--store", form, "--tasks", str(self._tasks))
+        self._child = Child(
+            "bench.durable.serving",
+            "--store",
+            form,
+            "--tasks",
+            str(self._tasks),
+            environment=self._environment,
+        )
         self.address = await self._child.start(_START_SECONDS + self._tasks / _TASKS_PER_SECOND)
 
     async def stop(self) -> None:

@@ -1,7 +1,7 @@
 """Entries written under leases, through the service and by its store alone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
@@ -29,19 +29,27 @@ class ServedWrites:
         workers: with a stream and a connection each.
         in_flight: of each worker.
         unary: write by unary calls instead of on the streams.
+        environment: variables that are set for the service alone.
 
     Attributes:
         load_ms: CPU that this process took for each write, in milliseconds, by burst.
     """
 
     def __init__(
-        self, name: str, store: str, workers: int, *, in_flight: int = 1, unary: bool = False
+        self,
+        name: str,
+        store: str,
+        workers: int,
+        *,
+        in_flight: int = 1,
+        unary: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.load_ms: list[float] = []
         self._in_flight = in_flight
         self._unary = unary
-        self._server = DurableProcess(store)
+        self._server = DurableProcess(store, environment=environment)
         self._workers = [BareWorker(number) for number in range(workers)]
         self._lanes: list[Write] = []
 

@@ -149,6 +149,8 @@ async def test_the_workload_has_its_goals(monkeypatch: pytest.MonkeyPatch) -> No
     assert bounds == {
         "rate, 2 workers, streams / SQLite store by itself": 0.6,
         "rate, 2 workers, streams: SQLite / memory": 0.6,
+        "rate, 2 workers, streams, older poller / SQLite store by itself": 0.6,
+        "rate, 2 workers, 1 at a time each / SQLite store by itself": 0.6,
         "rate, one worker, stream / SQLite store by itself": 0.6,
         "rate, one worker, stream: SQLite / memory": 0.6,
         "rate, 2 workers, unary calls / SQLite store by itself": 0.6,
@@ -157,6 +159,8 @@ async def test_the_workload_has_its_goals(monkeypatch: pytest.MonkeyPatch) -> No
     }
     assert [holding.name for holding in writes.holdings] == [
         "CPU of the load for each write, 2 workers, streams",
+        "CPU of the load for each write, 2 workers, streams, older poller",
+        "CPU of the load for each write, 2 workers, 1 at a time each",
         "CPU of the load for each write, one worker, stream",
         "CPU of the load for each write, 2 workers, unary calls",
     ]
