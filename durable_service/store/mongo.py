@@ -46,6 +46,7 @@ from durable_service.store.base import (
 from durable_service.store.change_feed import ChangeFeed, FeedPage
 from durable_service.store.listeners import Listeners
 from durable_service.store.mongo_clock import ServerClock
+from durable_service.store.mongo_pages import pending_page, unknown_page
 from durable_service.store.mongo_positions import Positions
 from durable_service.store.mongo_schema import foreign_keys, initialize, note_adopted
 from durable_service.store.mongo_tasks import NOW, MongoTasks, Reading, translated
@@ -187,9 +188,7 @@ class MongoTaskStore:
         self, tenant_id: str, actor_id: str | None, after: ApprovalMark | None, limit: int
     ) -> Sequence[PendingApproval]:
         return await self._asked_now(
-            lambda now_ms: queries.pending_approvals(
-                self._collections, tenant_id, actor_id, after, limit, now_ms
-            )
+            lambda now_ms: pending_page(self._collections, tenant_id, actor_id, after, limit, now_ms)
         )
 
     async def task_of_approval(self, tenant_id: str, approval_id: str) -> TaskRecord | None:
@@ -198,7 +197,7 @@ class MongoTaskStore:
     async def unknown_actions(
         self, tenant_id: str, after: UnknownMark | None, limit: int
     ) -> Sequence[UnknownAction]:
-        return await self._asked(queries.unknown_actions(self._collections, tenant_id, after, limit))
+        return await self._asked(unknown_page(self._collections, tenant_id, after, limit))
 
     async def held(self, tenant_id: str, worker_id: str) -> Sequence[TaskRecord]:
         return await self._asked_now(

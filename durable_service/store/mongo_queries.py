@@ -8,17 +8,13 @@ from durable_service.core.journal import check_cursor
 from durable_service.core.model import TaskRecord
 from durable_service.core.states import TERMINAL, TaskState
 from durable_service.store.base import (
-    ApprovalMark,
     Backlog,
     Candidate,
     ClaimableQuery,
     EventPage,
     PageMark,
-    PendingApproval,
     StateCount,
     TaskQuery,
-    UnknownAction,
-    UnknownMark,
 )
 from durable_service.store.mongo_document import claim_name
 from durable_service.store.mongo_tasks import MongoTasks, Reading
@@ -83,51 +79,9 @@ async def list_tasks(
     return await collections.records(condition, [("createdAt", -1), ("id", -1)], limit)
 
 
-async def pending_approvals(
-    collections: MongoTasks,
-    tenant_id: str,
-    actor_id: str | None,
-    after: ApprovalMark | None,
-    limit: int,
-    now_ms: int,
-) -> list[PendingApproval]:
-    mark = (-1, "") if after is None else (after.expires_at_ms, after.approval_id)
-    # Of any approval of the task: which of them it is, is seen below.
-    condition: dict[str, Any] = {
-        "identity.tenantId": tenant_id,
-        "sealwork.waiting.expiresAt": {"$gt": max(now_ms, mark[0] - 1)},
-    }
-    if actor_id is not None:
-        condition["sealwork.waiting.actorId"] = actor_id
-    found = []
-    for record in await collections.records(condition):
-        for approval in record.pending_approvals(now_ms):
-            place = (approval.expires_at_ms, approval.id)
-            if place > mark and actor_id in {None, approval.actor_id}:
-                item = PendingApproval(record.key, approval, record.actions[approval.action_id])
-                found.append((place, item))
-    found.sort(key=lambda each: each[0])
-    return [item for _, item in found[:limit]]
-
-
 async def task_of_approval(collections: MongoTasks, tenant_id: str, approval_id: str) -> TaskRecord | None:
     condition = {"identity.tenantId": tenant_id, "sealwork.approvals": approval_id}
     return next(iter(await collections.records(condition, limit=1)), None)
-
-
-async def unknown_actions(
-    collections: MongoTasks, tenant_id: str, after: UnknownMark | None, limit: int
-) -> list[UnknownAction]:
-    mark = (0, "", "") if after is None else (after.since_ms, after.task_id, after.action_id)
-    condition = {"identity.tenantId": tenant_id, "sealwork.unknown.since": {"$gt": mark[0] - 1}}
-    found = []
-    async for stored, _ in collections.found(condition):
-        for action in stored.record.actions.values():
-            place = (action.updated_at_ms, stored.record.key.task_id, action.id)
-            if action.state == "unknown" and place > mark:
-                found.append((place, UnknownAction(stored.record, action)))
-    found.sort(key=lambda each: each[0])
-    return [item for _, item in found[:limit]]
 
 
 async def held(collections: MongoTasks, tenant_id: str, worker_id: str, now_ms: int) -> list[TaskRecord]:
