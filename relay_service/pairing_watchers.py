@@ -16,10 +16,15 @@ class TooManyWatchers(Exception):  # noqa: N818 - it names a state
 
 
 class PairingWatcher:
-    """One call that waits."""
+    """One call that waits.
+
+    Attributes:
+        waiting: its time is running; in between it looks how the pairing stands, and tells.
+    """
 
     def __init__(self, identity: bytes, clock: Clock) -> None:
         self.identity = identity
+        self.waiting = False
         self._clock = clock
         self._news = asyncio.Event()
 
@@ -30,9 +35,11 @@ class PairingWatcher:
     async def news(self, seconds: float) -> None:
         """Returns when there may be news, or after that time."""
         timer = self._clock.call_later(max(_LEAST_SECONDS, seconds), self._news.set)
+        self.waiting = True
         try:
             await self._news.wait()
         finally:
+            self.waiting = False
             timer.cancel()
         self._news.clear()
 
