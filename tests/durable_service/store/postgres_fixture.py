@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 
 def find_programs() -> Path | None:
     """The folder of initdb and postgres, of the newest release there is."""
-    found = [Path(name).parent for name in filter(None, [shutil.which("initdb")])]
+    found = [Path(name).resolve().parent for name in filter(None, [shutil.which("initdb")])]
     for place in _PLACES:
         root, _, pattern = place.partition("*")
         base = Path(root) if not pattern else Path(root).parent
@@ -236,6 +236,16 @@ UPDATE durable_clock SET floor_ms = 0, ahead_ms = 0;
 """
 
 
+def stop_clock(url: str) -> None:
+    """Lets the time of a store that nobody uses stand at 1,700,000,000,000 ms, until it is moved on."""
+    _execute(url, _STANDING_CLOCK)
+
+
+def move_clock(url: str, milliseconds: int) -> None:
+    """Moves a clock on that was stopped."""
+    _execute(url, f"UPDATE test_clock SET now_ms = now_ms + {milliseconds}")
+
+
 @dataclass
 class PostgresHarness:
     """A store on a database of its own, whose clock stands until it is advanced."""
@@ -247,11 +257,11 @@ class PostgresHarness:
     async def start(self) -> None:
         self.url = fresh_database(self.server)
         await (await PostgresTaskStore.open(self.url, size=1)).close()
-        self._execute(_STANDING_CLOCK)
+        stop_clock(self.url)
         self.store = await self._open()
 
     async def advance(self, milliseconds: int) -> None:
-        self._execute(f"UPDATE test_clock SET now_ms = now_ms + {milliseconds}")
+        move_clock(self.url, milliseconds)
 
     async def reopen(self) -> bool:
         await self.store.close()
@@ -261,9 +271,10 @@ class PostgresHarness:
     async def _open(self) -> "PostgresTaskStore":
         return await PostgresTaskStore.open(self.url, limits=CONTRACT_LIMITS)
 
-    def _execute(self, statement: str) -> None:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(statement)
+
+def _execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement)
 
 
 def _lives(pid: int) -> bool:

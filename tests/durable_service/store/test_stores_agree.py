@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -48,6 +48,15 @@ action_ids = st.sampled_from(["plain", "gated"])
 
 
 class Agreement(RuleBasedStateMachine):
+    """Whatever is asked of the memory store is asked of another one.
+
+    Attributes:
+        other: the other store, as `opened` makes it.
+        numbers_changes_alike: whether its positions of changes are those of the memory store.
+    """
+
+    numbers_changes_alike: ClassVar[bool] = True
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.mkdtemp()
@@ -56,14 +65,14 @@ class Agreement(RuleBasedStateMachine):
         self.memory = MemoryTaskStore(StoreClock(self.clock, self.clock), LIMITS)
         self.heard: tuple[list[TaskChange], list[TaskChange]] = ([], [])
         self.memory.listen(self.heard[0].append)
-        self.sqlite = self.opened()
+        self.other = self.opened()
         self.claims = 0
         self.holders = {name: Holder("w1", 0) for name in NAMES}
 
     def clock(self) -> int:
         return self.now_ms
 
-    def opened(self) -> SqliteTaskStore:
+    def opened(self) -> TaskStore:
         store = SqliteTaskStore(
             Path(self.folder) / "tasks.db", limits=LIMITS, wall=self.clock, steady=self.clock
         )
@@ -71,7 +80,7 @@ class Agreement(RuleBasedStateMachine):
         return store
 
     def teardown(self) -> None:
-        self.loop.run_until_complete(self.sqlite.close())
+        self.loop.run_until_complete(self.other.close())
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         shutil.rmtree(self.folder)
@@ -83,7 +92,7 @@ class Agreement(RuleBasedStateMachine):
             except DomainError as refusal:
                 return refusal.reason, refusal.details
 
-        return [self.loop.run_until_complete(answer(store)) for store in (self.memory, self.sqlite)]
+        return [self.loop.run_until_complete(answer(store)) for store in (self.memory, self.other)]
 
     def both(self, call: Callable[[TaskStore], Coroutine[Any, Any, Any]]) -> Any:
         first, second = self.answers(call)
@@ -92,6 +101,14 @@ class Agreement(RuleBasedStateMachine):
 
     def ask(self, question: str, *details: Any) -> None:
         self.both(lambda store: getattr(store, question)(*details))
+
+    def ask_for_changes(self) -> None:
+        pages = self.answers(lambda store: store.changes(TENANT, 0, 10))
+        if self.numbers_changes_alike:
+            assert pages[0] == pages[1]
+        # With other numbers, the order is the same.
+        first, second = ([record for _, record in page.records] for page in pages)
+        assert first == second
 
     def run(self, name: str, command: Callable[..., Decision[Any]], *details: Any) -> Any:
         def mutate(record: TaskRecord, now_ms: int) -> Decision[Any]:
@@ -105,8 +122,8 @@ class Agreement(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.loop.run_until_complete(self.sqlite.close())
-        self.sqlite = self.opened()
+        self.loop.run_until_complete(self.other.close())
+        self.other = self.opened()
 
     @rule(name=names, timed=st.booleans())
     def create(self, name: str, timed: bool) -> None:
@@ -228,7 +245,7 @@ class Agreement(RuleBasedStateMachine):
         self.ask("next_due_ms")
         self.ask("pending_approvals", TENANT, "ann", None, 10)
         self.ask("unknown_actions", TENANT, None, 10)
-        self.ask("changes", TENANT, 0, 10)
+        self.ask_for_changes()
         self.ask("counts")
         self.ask("backlog", TENANT)
         self.ask("referenced", [blob_key(key(name), "out", DIGEST) for name in NAMES])
