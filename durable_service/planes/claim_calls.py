@@ -119,11 +119,15 @@ class ClaimCalls:
         require_drivers(caller, drivers)
         ask = self._request(caller, request.worker_id, request.claim_id)
         async with self._under_way.entered((ask.worker_id, ask.claim_id)) as under_way:
-            known = await self._known(caller, ask)
+            won, known = None, await self._known(caller, ask)
+            if known is None:
+                seconds = milliseconds_of_duration(request.wait) / 1000
+                won = await self._wait_for_one(caller, ask, drivers, seconds, under_way)
+                if won is None and not under_way.superseded:
+                    # An earlier call of it may still have been waiting at another process.
+                    known = await self._known(caller, ask)
             if known is not None:
                 return worker_service_pb2.ClaimNextResponse(claimed=await self._again(caller, known, ask))
-            seconds = milliseconds_of_duration(request.wait) / 1000
-            won = await self._wait_for_one(caller, ask, drivers, seconds, under_way)
         if won is None:
             return worker_service_pb2.ClaimNextResponse()
         return worker_service_pb2.ClaimNextResponse(claimed=await self._claimed(caller, won))
@@ -175,10 +179,10 @@ class ClaimCalls:
 
     async def _check_unused(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> None:
         if await self._known(caller, ask) not in {None, key}:
-            raise DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task")
+            raise claim_id_reused()
 
     async def _again(self, caller: Caller, key: TaskKey, ask: ClaimRequest) -> claim_pb2.ClaimedTask:
-        """What this claim id was granted before."""
+        """What this claim id was granted before, by whichever process."""
         decision = await self._claim(caller, key, ask)
         claimed = await self._claimed(caller, decision)
         if claimed is None:
@@ -197,6 +201,7 @@ class ClaimCalls:
         seconds: float,
         under_way: ClaimUnderWay,
     ) -> Decision[ClaimAnswer] | None:
+        """The first task that can be had; None when there is none, or the claim was granted one elsewhere."""
         clock = self._parts.clock
         end = clock.monotonic() + seconds
         waiting = _WaitingClaim(caller.tenant_id, drivers)
@@ -206,19 +211,25 @@ class ClaimCalls:
             self._parts.offers.enter(waiting)
         try:
             with self._parts.watches.ending(waiting.wake):
+                waited = False
                 while not under_way.superseded:
                     waiting.begin()
-                    won = await self._claim_one(caller, ask, drivers)
+                    won = await self._claim_one(caller, ask, drivers, waited=waited)
                     remaining = end - clock.monotonic()
                     if won is not None or remaining <= 0 or self._parts.watches.leaving.is_set():
                         return won
                     await waiting.wait(clock, min(remaining, _SAFETY_SECONDS))
+                    waited = True
                 return None
+        except DomainError as error:
+            if error.reason is not Reason.REQUEST_ID_REUSED:
+                raise
+            return None
         finally:
             self._parts.offers.leave(waiting)
 
     async def _claim_one(
-        self, caller: Caller, ask: ClaimRequest, drivers: frozenset[Driver]
+        self, caller: Caller, ask: ClaimRequest, drivers: frozenset[Driver], *, waited: bool
     ) -> Decision[ClaimAnswer] | None:
         turn = 0
         # Those that the policy refuses stay where they are, and behind them there may be others.
@@ -231,6 +242,9 @@ class ClaimCalls:
             # All that were found may have been promised meanwhile, and behind them there may be others.
             if not free and len(found) < limit:
                 return None
+            # The caller may have lost its connection, and have been given a task by another process since.
+            if waited and free and await self._known(caller, ask) is not None:
+                raise claim_id_reused()
             # Those without attempts leave the queue by being claimed; behind them there may be others.
             turn += 1
             for key in free:
@@ -334,6 +348,10 @@ class ClaimCalls:
         elif answer.why is Unclaimable.RECOVERY_ONLY:
             message.action_ids.extend(answer.ids)
         return message
+
+
+def claim_id_reused() -> DomainError:
+    return DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task")
 
 
 def require_drivers(caller: Caller, drivers: frozenset[Driver]) -> None:

@@ -303,7 +303,9 @@ class TaskStore(Protocol):
 
         Raises:
             DomainError: TASK_NOT_FOUND before anything else; what the command raises, and then nothing is
-                written; INVARIANT or ILLEGAL_TRANSITION when the decision breaks what every update keeps.
+                written; INVARIANT or ILLEGAL_TRANSITION when the decision breaks what every update keeps;
+                REQUEST_ID_REUSED, from a store that several processes share and that can tell, when another
+                one has granted another task by the same claim meanwhile.
         """
 
     async def append(self, key: TaskKey, holder: Holder, draft: EventDraft) -> Decision[TaskEvent]:

@@ -6,6 +6,7 @@ from typing import Final
 import psycopg
 
 from durable_service.core.definition import TaskKey
+from durable_service.core.errors import DomainError, Reason
 from durable_service.postgres.connections import Connections, Row, rows_of
 from durable_service.postgres.faults import DatabaseUnavailable, is_conflict, unavailable
 from durable_service.store import postgres_queries as queries
@@ -15,6 +16,8 @@ from durable_service.store.postgres_statement import Write
 
 # How far apart the notes of the time are that all processes on a database write down together.
 NOTE_MS: Final = 2_000
+# Each claim is of one task.
+_CLAIMS: Final = "durable_claims_pkey"
 
 
 class PostgresDatabase:
@@ -55,6 +58,7 @@ class PostgresDatabase:
 
         Raises:
             StoreUnavailable: as `ask`, and then it may have happened.
+            DomainError: REQUEST_ID_REUSED, when it grants a task by a claim that was granted another one.
         """
         if self._closed:
             raise StoreUnavailable(StoreFault.CLOSED, "the store is closed")
@@ -63,6 +67,10 @@ class PostgresDatabase:
                 return bool(await rows_of(connection, *write))
         except DatabaseUnavailable as error:
             raise store_unavailable(error) from None
+        except psycopg.errors.UniqueViolation as error:
+            if error.diag.constraint_name != _CLAIMS:
+                raise store_unavailable(unavailable(error)) from None
+            raise DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task") from None
         except psycopg.Error as error:
             if is_conflict(error):
                 return False

@@ -148,8 +148,8 @@ def _add_claims(statement: Statement, before: TaskRecord, after: TaskRecord) -> 
         statement.add(
             "INSERT INTO durable_claims (tenant_id, worker_id, claim_id, task_id)"
             " SELECT %(tenant_id)s, made.worker_id, made.claim_id, %(task_id)s"
-            " FROM task, unnest(%(workers)s::text[], %(claims)s::text[]) AS made (worker_id, claim_id)"
-            " ON CONFLICT (tenant_id, worker_id, claim_id) DO UPDATE SET task_id = excluded.task_id",
+            # One that was granted another task since it was looked for makes all of the write fail.
+            " FROM task, unnest(%(workers)s::text[], %(claims)s::text[]) AS made (worker_id, claim_id)",
             tenant_id=after.key.tenant_id,
             task_id=after.key.task_id,
             workers=list(workers),

@@ -9,7 +9,7 @@ import pytest
 
 from durable_service.core.canonical_json import CanonicalJson
 from durable_service.core.claims import Claimed, ClaimRequest, claim
-from durable_service.core.errors import Reason
+from durable_service.core.errors import DomainError, Reason
 from durable_service.core.extensions import update_extension
 from durable_service.core.leases import renew
 from durable_service.core.model import TaskRecord
@@ -85,6 +85,30 @@ async def test_each_task_is_claimed_once(postgres_server: PostgresServer) -> Non
 
         await asyncio.gather(*(work(store, f"w{n}-{m}") for n, store in enumerate(stores) for m in range(3)))
         assert sorted(won) == sorted((f"task-{number}", 1) for number in range(30))
+
+
+async def test_a_claim_that_two_processes_answer_is_granted_one_task(postgres_server: PostgresServer) -> None:
+    async with opened(fresh_database(postgres_server)) as stores:
+        names = [(f"left-{number}", f"right-{number}") for number in range(10)]
+        await Scene(stores[0]).create(*(name for pair in names for name in pair))
+
+        async def grant(store: PostgresTaskStore, task_id: str, claim_id: str) -> str:
+            request = ClaimRequest("worker", claim_id, 3_600_000)
+            try:
+                await store.update(key(task_id), lambda record, now_ms: claim(record, request, now_ms))
+            except DomainError as error:
+                return error.reason
+            return task_id
+
+        for number, pair in enumerate(names):
+            claim_id = f"claim-{number}"
+            answers = await asyncio.gather(*map(grant, stores, pair, [claim_id] * 2))
+            (won,) = set(answers) - {Reason.REQUEST_ID_REUSED}
+            (lost,) = set(pair) - {won}
+            assert await stores[0].granted(TENANT, "worker", claim_id) == key(won)
+            # Nothing of the other one is written, and another claim has it.
+            assert (await Scene(stores[0]).record(lost)).revision == 0
+            assert await grant(stores[0], lost, f"next-{number}") == lost
 
 
 async def test_no_update_of_several_processes_is_lost(postgres_server: PostgresServer) -> None:
