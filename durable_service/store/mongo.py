@@ -314,7 +314,8 @@ async def _use_nonce(collections: MongoTasks, caller: str, nonce: str, ttl_ms: i
         # Two that insert at once: the second finds the document of the first.
         with contextlib.suppress(DuplicateKeyError):
             found = await collections.nonces.find_one_and_update(
-                {"_id": {"caller": caller, "nonce": nonce}},
+                # A text, which every server finds by its index; no caller's name has a line break.
+                {"_id": f"{caller}\n{nonce}"},
                 [{"$set": change}],
                 upsert=True,
                 return_document=ReturnDocument.AFTER,

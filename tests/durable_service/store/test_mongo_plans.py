@@ -23,7 +23,8 @@ else:
     CommandListener = object  # type: ignore[assignment,misc]
 
 DRIVERS = frozenset({Driver("fixture", 1), Driver("other", 2)})
-QUESTIONS = frozenset({"find", "aggregate"})
+QUESTIONS = frozenset({"find", "aggregate", "findAndModify"})
+PARTS = (*QUESTIONS, "filter", "query", "sort", "limit", "projection", "pipeline")
 
 
 class Heard(CommandListener):
@@ -35,8 +36,7 @@ class Heard(CommandListener):
     def started(self, event: "CommandStartedEvent") -> None:
         if event.command_name in QUESTIONS:
             command = dict(event.command)
-            names = ("find", "aggregate", "filter", "sort", "limit", "projection", "pipeline")
-            self.questions.append({name: command[name] for name in names if name in command})
+            self.questions.append({name: command[name] for name in PARTS if name in command})
 
     def succeeded(self, event: Any) -> None:
         """Not of interest."""
@@ -104,3 +104,14 @@ async def test_every_question_has_an_index(listened: tuple["MongoTaskStore", Hea
         found = stages(plan)
         assert "COLLSCAN" not in found, (question, plan)
         assert found & {"IXSCAN", "IDHACK", "EXPRESS_IXSCAN", "COUNT_SCAN", "EOF"}, (question, plan)
+
+
+async def test_a_nonce_is_found_by_its_name(listened: tuple["MongoTaskStore", Heard]) -> None:
+    store, heard = listened
+    assert await store.use_nonce("caller", "nonce", 60_000)
+    (question,) = (asked for asked in heard.questions if "durable_nonces" in asked.values())
+    command = {"find": "durable_nonces", "filter": question["query"]}
+    plan = await store._collections.database.command("explain", command, verbosity="queryPlanner")
+    found = stages(plan)
+    assert "COLLSCAN" not in found, plan
+    assert found & {"IXSCAN", "IDHACK", "EXPRESS_IXSCAN"}, plan
