@@ -42,6 +42,7 @@ from durable_service.sessions.framing import DOMAIN
 from durable_service.sessions.worker_calls import StreamCalls
 from durable_service.sessions.worker_session import WorkerServices
 from durable_service.store.base import TaskChange, TaskStore
+from durable_service.store.writability import ChecksWrites
 from durable_service.stores import Stores
 from durable_service.streams import StreamSettings, WorkerStreams
 from durable_service.sweeper import Sweeper
@@ -340,6 +341,8 @@ class DurableServer:
 
     async def _store_answers(self) -> bool:
         await self._store.next_due_ms()
+        if isinstance(self._store, ChecksWrites):
+            await self._store.check_writes()
         return True
 
 

@@ -224,6 +224,10 @@ class SqliteTaskStore:
     async def use_nonce(self, caller: str, nonce: str, ttl_ms: int) -> bool:
         return await self._writer.do(lambda transaction: transaction.use_nonce(caller, nonce, ttl_ms))
 
+    async def check_writes(self) -> None:
+        if self._writer.failing:
+            await self._writer.do(lambda transaction: transaction.note_progress())
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         return self._listeners.add(listener)
 

@@ -63,6 +63,7 @@ class GroupWriter:
         # Ordered: in a dict the way to the first entry leads past all that were removed before it.
         self._known: OrderedDict[TaskKey, Stored] = OrderedDict()
         self._closed = False
+        self._failing = False
         self._thread = threading.Thread(target=self._run, name="task-store-writer", daemon=True)
         self._thread.start()
 
@@ -78,6 +79,11 @@ class GroupWriter:
         answer: asyncio.Future[Result] = loop.create_future()
         self._orders.put(_Order(work, answer, loop))
         return await answer
+
+    @property
+    def failing(self) -> bool:
+        """Whether the database has failed the last piece of work that wrote. Readable from any thread."""
+        return self._failing
 
     def known(self, key: TaskKey) -> Stored | None:
         """The task as it was committed last, when it was used lately. Callable from any thread."""
@@ -122,8 +128,11 @@ class GroupWriter:
             if len(batch) > 1:
                 for order in batch:
                     self._carry_out([order], changes)
+            elif isinstance(error, sqlite3.Error):
+                self._failing = True
+                batch[0].error = fault(error)
             else:
-                batch[0].error = fault(error) if isinstance(error, sqlite3.Error) else error
+                batch[0].error = error
 
     def _commit(self, batch: list[_Order]) -> list[TaskChange]:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -139,6 +148,8 @@ class GroupWriter:
         if transaction.wrote:
             transaction.note_progress()
         self._connection.execute("COMMIT")
+        # A commit of nothing succeeds on a full disk too.
+        self._failing = self._failing and not transaction.wrote
         self._learn(transaction)
         return transaction.changes
 

@@ -92,6 +92,35 @@ async def test_a_store_that_may_only_be_read(store: SqliteTaskStore) -> None:
     await scene.create("b")
 
 
+async def test_whether_it_takes_writes_is_tried_after_a_failure_alone(store: SqliteTaskStore) -> None:
+    scene = Scene(store)
+    await scene.create("a")
+    store._writing.execute("PRAGMA query_only = ON")
+    await store.check_writes()
+    assert await fault_of(store.create(creation("b"))) is StoreFault.READ_ONLY
+    assert await fault_of(store.check_writes()) is StoreFault.READ_ONLY
+    store._writing.execute("PRAGMA query_only = OFF")
+    await store.check_writes()
+    store._writing.execute("PRAGMA query_only = ON")
+    await store.check_writes()
+
+
+async def test_work_that_writes_nothing_does_not_tell_whether_it_takes_writes(
+    store: SqliteTaskStore,
+) -> None:
+    await Scene(store).create("a")
+    (pages,) = store._writing.execute("PRAGMA page_count").fetchone()
+    store._writing.execute(f"PRAGMA max_page_count = {pages + 2}")
+    assert await fault_of(fill(store, "a")) is StoreFault.DISK_FULL
+    with pytest.raises(DomainError) as refusal:
+        await store.update(key("missing"), lambda record, now: cancel(record, "", now))
+    assert refusal.value.reason is Reason.TASK_NOT_FOUND
+    assert store._writer.failing
+    # There is room for what is small.
+    await store.check_writes()
+    assert not store._writer.failing
+
+
 def test_a_lock_that_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "tasks.db.lock").mkdir()
     with pytest.raises(StoreUnavailable, match="cannot write beside") as refusal:
@@ -132,6 +161,7 @@ async def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     await SqliteTaskStore(database).close()
 
 
+@pytest.mark.guarantee("sqlite", "What belongs to another program is refused, and left as it is")
 async def test_the_database_of_another_program(tmp_path: Path) -> None:
     database = tmp_path / "tasks.db"
     connection = sqlite3.connect(database)
@@ -170,6 +200,7 @@ async def opened_and_asked(database: Path) -> None:
         await store.close()
 
 
+@pytest.mark.guarantee("sqlite", "A damaged record harms no other task")
 async def test_a_damaged_record_harms_no_other(tmp_path: Path) -> None:
     database = await closed_store_with(tmp_path, "a", "b")
     connection = sqlite3.connect(database)
@@ -191,6 +222,7 @@ async def test_a_damaged_record_harms_no_other(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.guarantee("sqlite", "What a newer version has written is refused at the start")
 async def test_tables_of_a_newer_version(tmp_path: Path) -> None:
     database = await closed_store_with(tmp_path, "a")
     connection = sqlite3.connect(database)
