@@ -2,10 +2,12 @@
 
 from durable_service.blobs.base import BlobStore
 from durable_service.core.errors import DomainError
-from durable_service.store.base import StoreLimits, TaskStore
+from durable_service.store.base import StoreFault, StoreLimits, TaskStore
 from durable_service.store_forms import store_refused
+from service_common.errors import SettingsError
 
 _MISSING = "psycopg is not installed: pip install 'sealwork[postgres]'"
+_READ_ONLY = "name its primary, or all its servers as HOST1,HOST2, or promote it"
 
 
 async def open_postgres_tasks(setting: str, limits: StoreLimits | None) -> TaskStore:
@@ -21,7 +23,7 @@ async def open_postgres_tasks(setting: str, limits: StoreLimits | None) -> TaskS
     try:
         return await PostgresTaskStore.open(setting, limits=limits)
     except DomainError as error:
-        raise store_refused(setting, error.message) from None
+        raise _refused(setting, error) from None
 
 
 async def migrate_postgres(setting: str, *, finish: bool) -> str:
@@ -43,7 +45,7 @@ async def migrate_postgres(setting: str, *, finish: bool) -> str:
         # Opening it makes its table.
         await (await PostgresBlobStore.open(setting)).close()
     except DomainError as error:
-        raise store_refused(setting, error.message) from None
+        raise _refused(setting, error) from None
     return f"schema version {standing.version}, for servers from version {standing.serves_from} on"
 
 
@@ -56,4 +58,9 @@ async def open_postgres_blobs(setting: str) -> BlobStore:
     try:
         return await PostgresBlobStore.open(setting)
     except DomainError as error:
-        raise store_refused(setting, error.message) from None
+        raise _refused(setting, error) from None
+
+
+def _refused(setting: str, error: DomainError) -> SettingsError:
+    read_only = getattr(error, "fault", "") == StoreFault.READ_ONLY
+    return store_refused(setting, f"{error.message}; {_READ_ONLY}" if read_only else error.message)

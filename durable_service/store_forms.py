@@ -19,7 +19,9 @@ FORMS: Final = (
 )
 
 # Between the user's name and the @ of an address.
-_PASSWORD: Final = re.compile(r"(?<=://)([^:/@]*):[^@]*(?=@)")
+_PASSWORD: Final = re.compile(r"(?<=://)([^:/@]*):[^?]*(?=@)")
+# What opens a key is among the options too.
+_PASSWORD_OPTION: Final = re.compile(r"([?&]\w*password=)[^&]*", re.IGNORECASE)
 
 
 def is_known(setting: str) -> bool:
@@ -41,7 +43,7 @@ def kind_of(setting: str) -> str:
 
 def without_password(setting: str) -> str:
     """The setting as it may be shown."""
-    return _PASSWORD.sub(r"\1:***", setting)
+    return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***", setting))
 
 
 def store_refused(setting: str, why: str) -> SettingsError:

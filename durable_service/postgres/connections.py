@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +16,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from durable_service.postgres.faults import breaks_connections, unavailable
+from durable_service.postgres.library_log import speak_for_the_library
 
 Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
 Row: TypeAlias = tuple[Any, ...]
@@ -32,6 +33,8 @@ _WAIT_WHILE_AWAY_SECONDS: Final = 0.5
 # statement's own time is not heard of either. Callers give up after ten seconds.
 _ANSWER_SECONDS: Final = 8.0
 _CONNECT_SECONDS: Final = 5
+# Of several servers the first may be the one that vanished; the others are asked after it.
+_CONNECT_SECONDS_OF_SEVERAL: Final = 2
 _RECONNECT_SECONDS: Final = 1.0
 _LIFETIME_SECONDS: Final = 3_600.0
 _IDLE_SECONDS: Final = 300.0
@@ -56,8 +59,9 @@ _ALIVE: Final = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
-    "connect_timeout": _CONNECT_SECONDS,
 }
+# What a server says by itself, at the connecting and with every answer after a change.
+_READ_ONLY_SIGNS: Final = ("default_transaction_read_only", "in_hot_standby")
 _ADAPTERS: Final = AdaptersMap(psycopg.adapters)
 # Every number has one type, or each size of a number would be a prepared statement of its own.
 _ADAPTERS.register_dumper(int, Int8Dumper)
@@ -74,13 +78,28 @@ def connection_text(url: str, name: str) -> str:
         psycopg.ProgrammingError: the URL cannot be read.
     """
     known = psycopg.conninfo.conninfo_to_dict(url)
-    defaults: dict[str, Any] = {"application_name": name, "target_session_attrs": "read-write", **_ALIVE}
+    several = "," in str(known.get("host") or known.get("hostaddr") or "")
+    defaults: dict[str, Any] = {
+        "application_name": name,
+        "target_session_attrs": "read-write",
+        "connect_timeout": _CONNECT_SECONDS_OF_SEVERAL if several else _CONNECT_SECONDS,
+        **_ALIVE,
+    }
     return psycopg.conninfo.make_conninfo("", **{**defaults, **known})
 
 
 async def configure(connection: Connection) -> None:
-    """Sets what every connection has; called on a new one."""
-    await connection.execute(_CONFIGURE)
+    """Sets what every connection has; called on a new one, which is closed when that fails.
+
+    Raises:
+        psycopg.Error: the server takes no writes, whatever the URL asked for; or it is away again.
+    """
+    try:
+        await connection.execute(_CONFIGURE)
+        refuse_read_only(connection)
+    except BaseException:
+        await connection.close()
+        raise
     connection.prepare_threshold = 1
     connection.prepared_max = 200
 
@@ -92,12 +111,30 @@ async def connect(text: str) -> Connection:
         psycopg.Error: it cannot be had.
     """
     connection = await AsyncConnection.connect(text, autocommit=True, context=_ADAPTERS)
-    try:
-        await configure(connection)
-    except BaseException:
-        await connection.close()
-        raise
+    await configure(connection)
     return connection
+
+
+def refuse_read_only(connection: Connection) -> None:
+    """Checks by what the server last said that it takes writes.
+
+    One that does not may be a primary no more, and what it shows may be behind what the new one confirmed.
+
+    Raises:
+        psycopg.Error: it takes none.
+    """
+    if any(connection.info.parameter_status(sign) == "on" for sign in _READ_ONLY_SIGNS):
+        raise psycopg.errors.ReadOnlySqlTransaction
+
+
+def cut(connection: Connection) -> None:
+    """Ends a connection under whoever waits for its server.
+
+    The library would first ask the server to cancel, and wait for it to say that it has.
+    """
+    if not connection.closed:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
 
 
 class Connections:
@@ -105,9 +142,15 @@ class Connections:
 
     What fails is a `DatabaseUnavailable`, after seconds at the latest, and at once while the database is
     known to be away. Whoever asks then makes a new attempt, so it is back as soon as the database is.
+
+    Attributes:
+        on_distrust: called when the server turns out to be no server to write to any more.
     """
 
+    on_distrust: Callable[[], None] | None = None
+
     def __init__(self, text: str, size: int = CONNECTIONS) -> None:
+        speak_for_the_library()
         self._pool = AsyncConnectionPool[Connection](
             text,
             kwargs={"autocommit": True, "context": _ADAPTERS},
@@ -123,9 +166,12 @@ class Connections:
             num_workers=2,
         )
         self._away = False
+        # What ended the connections that there were, until there is one again.
+        self._why_away: psycopg.Error | None = None
         # Connections made before this instant are not used any more.
         self._distrusted = 0.0
         self._made: dict[Connection, float] = {}
+        self._used: set[Connection] = set()
 
     async def open(self) -> None:
         await self._pool.open()
@@ -148,22 +194,30 @@ class Connections:
             yield connection
         except psycopg.Error as error:
             if breaks_connections(error) or connection.closed:
-                self.distrust()
+                self._distrust(error)
                 await connection.close()
             raise
         finally:
             given_up.cancel()
-            if connection.closed:
+            self._used.discard(connection)
+            if not self._is_trusted(connection):
                 self._made.pop(connection, None)
+                await connection.close()
             await self._pool.putconn(connection)
         if _cancel_requests() > requests:
             # The library waits in a way that forgets a cancellation which comes together with an answer
             # (before Python 3.12); a task that works for ever would never end.
             raise asyncio.CancelledError
 
-    def distrust(self) -> None:
+    def _distrust(self, error: psycopg.Error) -> None:
         """Uses no connection again that is open now: its server has stepped down or restarted."""
         self._distrusted = time.monotonic()
+        self._why_away = error
+        # Nobody may come for those that wait in the pool. Those at work are left when they are done.
+        for connection in self._made.keys() - self._used:
+            cut(connection)
+        if self.on_distrust is not None:
+            self.on_distrust()
 
     async def ask(self, statement: str, parameters: Parameters) -> Sequence[Row]:
         """All rows of a reading statement, which is asked again on another connection when one has broken.
@@ -173,16 +227,22 @@ class Connections:
         """
         try:
             try:
-                async with self.connection() as connection:
-                    return await rows_of(connection, statement, parameters)
-            except psycopg.OperationalError as error:
-                # One that was idle while the server restarted says so at its first use.
-                if error.sqlstate is not None and not breaks_connections(error):
+                return await self._ask(statement, parameters)
+            except psycopg.Error as error:
+                # One that was idle while the server restarted says so at its first use, as does one whose
+                # server was the primary until now.
+                lost = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+                if not lost and not breaks_connections(error):
                     raise
-            async with self.connection() as connection:
-                return await rows_of(connection, statement, parameters)
+            return await self._ask(statement, parameters)
         except psycopg.Error as error:
             raise unavailable(error) from None
+
+    async def _ask(self, statement: str, parameters: Parameters) -> Sequence[Row]:
+        async with self.connection() as connection:
+            rows = await rows_of(connection, statement, parameters)
+            refuse_read_only(connection)
+            return rows
 
     async def _acquire(self) -> Connection:
         wait_seconds = _WAIT_WHILE_AWAY_SECONDS if self._away else _WAIT_SECONDS
@@ -191,30 +251,29 @@ class Connections:
                 connection = await self._pool.getconn(wait_seconds)
             except PoolTimeout as error:
                 self._away = True
-                raise unavailable(error) from None
+                raise unavailable(self._why_away or error) from None
             except psycopg.Error as error:
                 raise unavailable(error) from None
-            if self._made.get(connection, 0.0) > self._distrusted:
+            if self._is_trusted(connection):
+                self._used.add(connection)
                 return connection
             self._made.pop(connection, None)
             await connection.close()
             await self._pool.putconn(connection)
+
+    def _is_trusted(self, connection: Connection) -> bool:
+        return not connection.closed and self._made.get(connection, 0.0) > self._distrusted
 
     async def _configure(self, connection: Connection) -> None:
         await configure(connection)
         self._made = {known: at for known, at in self._made.items() if not known.closed}
         self._made[connection] = time.monotonic()
         self._away = False
+        self._why_away = None
 
     def _give_up(self, connection: Connection) -> None:
-        """Ends the connection under whoever waits for its server.
-
-        The library would first ask the server to cancel, and wait for it to say that it has.
-        """
         self._away = True
-        if not connection.closed:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-                end.shutdown(socket.SHUT_RDWR)
+        cut(connection)
 
     async def _failed(self, _pool: AsyncConnectionPool[Any]) -> None:
         self._away = True

@@ -79,6 +79,7 @@ class PostgresTaskStore:
         self._feed = ChangeFeed(self, self._listeners.tell)
         self._announcer = Announcer(self._database, self._changes)
         self._news = NewsListener(text, self._changes, self._feed.wake)
+        connections.on_distrust = self._news.distrust
         self._turns = Turns()
         self._contention = Contention()
         self._running: set[asyncio.Task[Any]] = set()
@@ -245,7 +246,7 @@ class PostgresTaskStore:
         values = {"tenant_id": tenant_id, "after": after, "limit": limit}
         rows = await self._database.ask(queries.CHANGES, values)
         found = [(int(row[1]), record_of(row[2:-1])) for row in rows if row[1] is not None]
-        return ChangePage(tuple(found), max(after, int(rows[0][0]) - 1)), bool(rows[0][-1])
+        return ChangePage(tuple(found), max(after, int(rows[0][0]))), bool(rows[0][-1])
 
     async def purgeable(
         self,

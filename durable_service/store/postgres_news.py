@@ -13,23 +13,26 @@ from typing import Final
 import psycopg
 
 from durable_service.core.errors import DomainError
-from durable_service.postgres.connections import Connection, connect
+from durable_service.postgres.connections import Connection, connect, cut, refuse_read_only
 from durable_service.store.change_feed import FeedPage
 from durable_service.store.postgres_database import PostgresDatabase
-from durable_service.store.postgres_rows import HORIZON, RECORD_COLUMNS, RECORD_TABLES, record_of
+from durable_service.store.postgres_rows import RECORD_COLUMNS, RECORD_TABLES, record_of, seen
 
 CHANNEL: Final = "durable_changes"
 # No more messages than this reach the others, however many commits there are.
 _BETWEEN_MESSAGES_SECONDS: Final = 0.005
 _AFTER_FAILURE_SECONDS: Final = (0.1, 2.0)
+_ASK_AGAIN_SECONDS: Final = 30.0
 # Of changes beyond the horizon: they are told early where that is cheap, and in full when it has passed them.
 _MOST_AHEAD: Final = 500
 
+_LISTEN: Final = f"LISTEN {CHANNEL}"
 _TELL: Final = "SELECT pg_notify(%(channel)s, %(writer)s)"
-_POSITION: Final = f"SELECT {HORIZON} - 1"
+_SEEN: Final = seen("SELECT max(position) FROM durable_tasks")
+_POSITION: Final = f"WITH {_SEEN} SELECT reached FROM seen"  # noqa: S608 - as below
 _PAGE: Final = f"""
-WITH seen AS MATERIALIZED (SELECT {HORIZON} AS horizon)
-SELECT seen.horizon, changed.* FROM seen LEFT JOIN LATERAL (
+WITH {_SEEN}
+SELECT seen.reached, seen.horizon, changed.* FROM seen LEFT JOIN LATERAL (
     SELECT task.position, {RECORD_COLUMNS} FROM {RECORD_TABLES}
     WHERE task.position > %(after)s AND task.writer <> %(writer)s
         AND task.position <> ALL(%(ahead)s::bigint[])
@@ -65,12 +68,13 @@ class PostgresChanges:
         early = len(self._ahead) < _MOST_AHEAD
         values = {"after": after, "limit": limit, "writer": self.writer, "early": early}
         rows = await self._database.ask(_PAGE, {**values, "ahead": sorted(self._ahead)})
-        horizon = int(rows[0][0])
-        found = [(int(row[1]), record_of(row[2:])) for row in rows if row[1] is not None]
+        reached, horizon = map(int, rows[0][:2])
+        found = [(int(row[2]), record_of(row[3:])) for row in rows if row[2] is not None]
         self._ahead.update(position for position, _ in found if position >= horizon)
         more = len(found) == limit
-        reached = found[-1][0] if more else horizon - 1
-        return FeedPage(tuple(record for _, record in found), max(after, min(reached, horizon - 1)), more)
+        if more:
+            reached = min(reached, found[-1][0])
+        return FeedPage(tuple(record for _, record in found), max(after, reached), more)
 
 
 class Announcer:
@@ -107,18 +111,31 @@ class NewsListener:
         self._text = text
         self._changes = changes
         self._wake = wake
+        self._connection: Connection | None = None
+        self._doubts = 0
         self.listening = asyncio.Event()
+
+    def distrust(self) -> None:
+        """Leaves a server that is no primary any more: it would go on saying nothing for ever."""
+        self._doubts += 1
+        if self._connection is not None:
+            cut(self._connection)
 
     async def run(self) -> None:
         """Listens until cancelled; connects again for as long as it takes."""
         wait_seconds, longest_seconds = _AFTER_FAILURE_SECONDS
         while True:
             try:
-                connection = await connect(self._text)
+                doubts = self._doubts
+                self._connection = connection = await connect(self._text)
                 try:
+                    if doubts != self._doubts:
+                        # It may be one of those that the doubts were about.
+                        continue
                     wait_seconds = _AFTER_FAILURE_SECONDS[0]
                     await self._listen(connection)
                 finally:
+                    self._connection = None
                     self.listening.clear()
                     await connection.close()
             except (psycopg.Error, OSError):
@@ -126,13 +143,17 @@ class NewsListener:
                 wait_seconds = min(2 * wait_seconds, longest_seconds)
 
     async def _listen(self, connection: Connection) -> None:
-        await connection.execute(f"LISTEN {CHANNEL}")
+        await connection.execute(_LISTEN)
         self.listening.set()
         # What was told while nobody listened.
         self._wake()
-        async for message in connection.notifies():
-            if message.payload != str(self._changes.writer):
-                self._wake()
+        while True:
+            async for message in connection.notifies(timeout=_ASK_AGAIN_SECONDS):
+                if message.payload != str(self._changes.writer):
+                    self._wake()
+            # Changes nothing, but the server says with the answer whether it is a primary still.
+            await connection.execute(_LISTEN)
+            refuse_read_only(connection)
 
 
 def new_writer() -> int:

@@ -16,7 +16,7 @@ from durable_service.store.base import (
     TaskQuery,
     UnknownMark,
 )
-from durable_service.store.postgres_rows import HORIZON, RECORD_COLUMNS, RECORD_TABLES
+from durable_service.store.postgres_rows import RECORD_COLUMNS, RECORD_TABLES, seen
 
 Question: TypeAlias = tuple[str, dict[str, object]]
 
@@ -95,10 +95,8 @@ FROM durable_tasks AS task WHERE task.tenant_id = %(tenant_id)s AND task.task_id
 # Up to the horizon alone: what commits later than it is seen has a later position. The last column tells
 # whether there is more beyond.
 CHANGES: Final = f"""
-WITH seen AS MATERIALIZED (SELECT {HORIZON} AS horizon)
-SELECT seen.horizon, changed.*, coalesce((
-    SELECT max(position) FROM durable_tasks WHERE tenant_id = %(tenant_id)s
-) >= greatest(seen.horizon, %(after)s + 1), false)
+WITH {seen("SELECT max(position) FROM durable_tasks WHERE tenant_id = %(tenant_id)s")}
+SELECT seen.reached, changed.*, coalesce(seen.latest >= greatest(seen.horizon, %(after)s + 1), false)
 FROM seen LEFT JOIN LATERAL (
     SELECT task.position, {RECORD_COLUMNS} FROM {RECORD_TABLES}
     WHERE task.tenant_id = %(tenant_id)s AND task.position > %(after)s

@@ -14,8 +14,31 @@ RECORD_TABLES: Final = (
     " JOIN durable_definitions AS definition ON definition.id = task.id"
     " JOIN durable_progress AS progress ON progress.id = task.id"
 )
-# The oldest transaction that may still commit: what was changed before it is all there, for good.
-HORIZON: Final = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+_HORIZON: Final = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+
+
+def seen(latest: str) -> str:
+    """A part of a statement: how far the order of changes is known.
+
+    Its `horizon` is the oldest transaction that may still commit: what was changed before it is all there,
+    for good. `reached` is where a reader may go on when it has read up to there. It is no transaction beyond
+    those that are known to be committed: numbers that were given out after them are given out once more when
+    the server crashes, or when another one takes over, and a reader would miss what then gets them. The
+    transaction that last noted the time is such a one, so that an idle reader is not left behind.
+
+    Args:
+        latest: a statement for the latest position of a change, which is another.
+    """
+    # Transactions are numbered by 64 bits, of which rows show the lower 32.
+    noted = "horizon - ((horizon - noted + 2147483648) & 4294967295) + 2147483648"
+    return f"""
+    snapshot AS MATERIALIZED (
+        SELECT {_HORIZON} AS horizon, ({latest}) AS latest,
+            (SELECT xmin::text::bigint FROM durable_clock) AS noted
+    ), seen AS MATERIALIZED (
+        SELECT horizon, latest, least(horizon - 1, greatest(latest, {noted})) AS reached FROM snapshot
+    )"""  # noqa: S608 - put together from texts that stand in the program
+
 
 # The task, the time of the server, and what else a command may have to know: a purged task and one entry.
 LOAD: Final = f"""

@@ -111,7 +111,10 @@ async def test_a_database_that_takes_no_writes(strict_server: PostgresServer) ->
     strict_server.execute("CREATE DATABASE frozen")
     strict_server.execute("ALTER DATABASE frozen SET default_transaction_read_only = on")
     text = await refusal(strict_server.url("frozen"))
-    assert text.endswith("the database takes no writes at present: it is a standby, or set read-only")
+    assert text.endswith(
+        "the database takes no writes at present: it is a standby, or set read-only; "
+        "name its primary, or all its servers as HOST1,HOST2, or promote it"
+    )
 
 
 async def test_the_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
