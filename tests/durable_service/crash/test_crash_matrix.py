@@ -58,6 +58,7 @@ async def finished(ground: Ground, sent: list[str], *, attempts: int) -> Task:
     return task
 
 
+@pytest.mark.guarantee("{kept}", "A task with effects and an approval runs to its end")
 async def test_a_task_whose_worker_lives(ground: Ground) -> None:
     await ground.create("a")
     life = await ground.work()

@@ -9,14 +9,17 @@ from tests.harness.fault_proxy import fault_proxy
 from tests.harness.waiting import eventually
 
 from .ground import SHORT_LEASE_MS, service
+from .kept import KINDS, Kept
 from .nursery import Nursery
 
 pytestmark = pytest.mark.process
 
 
-async def test_renewals_that_fail_for_a_while(cradle: Nursery, tmp_path: Path) -> None:
+@pytest.mark.guarantee("{kept}", "A worker that is cut off for less than its lease goes on with its task")
+@pytest.mark.parametrize("kept", KINDS, indirect=True)
+async def test_renewals_that_fail_for_a_while(cradle: Nursery, tmp_path: Path, kept: Kept) -> None:
     gate = tmp_path / "gate"
-    async with service(cradle, tmp_path) as ground:
+    async with service(cradle, tmp_path, kept) as ground:
         async with fault_proxy("127.0.0.1", ground.port) as proxy:
             await ground.create("a")
             worker = await ground.work("gate", "reserve", "plain", gate=str(gate), address=proxy.address)
@@ -37,6 +40,7 @@ async def test_renewals_that_fail_for_a_while(cradle: Nursery, tmp_path: Path) -
         assert (task.usage.attempts, task.usage.reserved_tokens) == (1, 3)
 
 
+@pytest.mark.guarantee("sqlite", "A worker that is cut off for longer stops in time, and another one goes on")
 async def test_a_worker_that_nobody_hears_stops_in_time(cradle: Nursery, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with service(cradle, tmp_path, lease_ms=SHORT_LEASE_MS) as ground:

@@ -14,6 +14,8 @@ from .ground import Ground, service
 from .nursery import Nursery
 
 pytestmark = pytest.mark.process
+FULL_DISK = "A full disk refuses writes, loses nothing, and takes them once it has room"
+NO_WRITES = "A database that takes no writes: they are refused as such, until it does again"
 
 
 async def refused(call: object) -> DurableError:
@@ -28,7 +30,13 @@ async def create(ground: Ground, task_id: str, bytes_of_input: int) -> None:
     await ground.alice.calls.call(CREATE_TASK, new.to_request(), attempts=1)
 
 
-@pytest.mark.parametrize("trouble", ["disk-full", "read-only"])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param("disk-full", marks=pytest.mark.guarantee("sqlite", FULL_DISK)),
+        pytest.param("read-only", marks=pytest.mark.guarantee("sqlite", NO_WRITES)),
+    ],
+)
 async def test_a_disk_that_takes_nothing(cradle: Nursery, tmp_path: Path, trouble: str) -> None:
     async with service(cradle, tmp_path, trouble=trouble) as ground:
         await ground.create("before")
@@ -63,6 +71,7 @@ async def test_a_disk_that_takes_nothing(cradle: Nursery, tmp_path: Path, troubl
         await create(ground, "large", 500_000)
 
 
+@pytest.mark.guarantee("sqlite", "What was answered while the disk filled up is there after a kill")
 async def test_what_was_answered_on_a_filling_disk_is_there(cradle: Nursery, tmp_path: Path) -> None:
     async with service(cradle, tmp_path, trouble="disk-full") as ground:
         await ground.create("first")
@@ -84,6 +93,7 @@ async def test_what_was_answered_on_a_filling_disk_is_there(cradle: Nursery, tmp
         assert set(unanswered) == {"STORE_UNAVAILABLE"}
 
 
+@pytest.mark.guarantee("sqlite", "A damaged store is refused at the start, and left as it is")
 @pytest.mark.parametrize("damage", ["pages", "head"])
 async def test_a_damaged_file(cradle: Nursery, tmp_path: Path, damage: str) -> None:
     async with service(cradle, tmp_path) as ground:
@@ -115,6 +125,7 @@ async def test_a_damaged_file(cradle: Nursery, tmp_path: Path, damage: str) -> N
         assert database.read_bytes() == content
 
 
+@pytest.mark.guarantee("sqlite", "A damaged record harms no other task")
 async def test_one_damaged_record_harms_no_other(ground: Ground) -> None:
     await ground.create("a")
     await ground.create("b")
@@ -131,6 +142,9 @@ async def test_one_damaged_record_harms_no_other(ground: Ground) -> None:
     assert (await ground.task("b")).state is TaskState.CANCELED
 
 
+@pytest.mark.guarantee(
+    "sqlite", "A clock that is put back an hour ends nothing early, and lets nobody wait for it"
+)
 async def test_a_clock_that_is_put_back_an_hour(cradle: Nursery, tmp_path: Path) -> None:
     async with service(cradle, tmp_path, trouble="clock-back") as ground:
         await ground.create("a")
@@ -172,6 +186,7 @@ async def test_a_place_that_cannot_be_written_to(cradle: Nursery, tmp_path: Path
         assert [line for line in second.lines if line.startswith(f"Error: --store sqlite:///{place}: ")]
 
 
+@pytest.mark.guarantee("sqlite", "A second service on the same store is refused, and disturbs nobody")
 async def test_two_servers_on_one_file(ground: Ground) -> None:
     argv = [
         *("--dev", "--listen", "127.0.0.1:1", "--store", f"sqlite:///{ground.folder / 'tasks.db'}"),

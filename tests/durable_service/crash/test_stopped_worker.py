@@ -8,12 +8,23 @@ import pytest
 from durable_service.client import Condition, TaskState
 
 from .ground import SHORT_LEASE_MS, Ground, service
+from .kept import KINDS
 from .nursery import Nursery
 
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize("step", ["reserve", "plain", "checkpoint", "event", "gated", "nothing"])
+@pytest.mark.guarantee(
+    "{kept}", "A worker that was frozen past its lease can write nothing, whatever it was about to do"
+)
+@pytest.mark.parametrize(
+    ("kept", "step"),
+    [
+        *[("sqlite", step) for step in ("reserve", "checkpoint", "event", "gated", "nothing")],
+        *[(kind, "plain") for kind in KINDS],
+    ],
+    indirect=["kept"],
+)
 async def test_one_that_does_not_heed_its_clock_is_refused_by_the_fence(ground: Ground, step: str) -> None:
     """The first worker believes in its lease for ever, so that nothing but the service stops it."""
     gate = ground.folder / "gate"
@@ -43,6 +54,7 @@ async def test_one_that_does_not_heed_its_clock_is_refused_by_the_fence(ground: 
     assert ground.sent("a") == ["plain"]
 
 
+@pytest.mark.guarantee("sqlite", "A worker that wakes after its lease stops by its own clock")
 async def test_one_that_wakes_stops_by_its_own_clock(cradle: Nursery, tmp_path: Path) -> None:
     async with service(cradle, tmp_path, lease_ms=SHORT_LEASE_MS) as ground:
         gate = tmp_path / "gate"
@@ -62,6 +74,11 @@ async def test_one_that_wakes_stops_by_its_own_clock(cradle: Nursery, tmp_path: 
         assert ground.sent("a") == ["plain"]
 
 
+@pytest.mark.guarantee(
+    "{kept}",
+    "A worker frozen in the middle of an effect: nobody sends it again, and its late word counts for nothing",
+)
+@pytest.mark.parametrize("kept", KINDS, indirect=True)
 async def test_one_that_is_frozen_in_the_middle_of_its_effect(ground: Ground) -> None:
     """What it had sent cannot be called back: nobody sends it again, and its late word counts for nothing."""
     gate = ground.folder / "gate"

@@ -68,6 +68,7 @@ async def again(store: "MongoTaskStore") -> None:
     await eventually(answers, 30)
 
 
+@pytest.mark.guarantee("mongodb", "What was answered outlives a kill of what keeps it")
 async def test_what_was_confirmed_outlives_a_kill(server: MongoServer, store: "MongoTaskStore") -> None:
     heard: list[TaskChange] = []
     store.listen(heard.append)

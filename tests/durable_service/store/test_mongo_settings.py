@@ -77,6 +77,7 @@ async def test_nobody_answers(tmp_path: Path) -> None:
     forget_sockets()
 
 
+@pytest.mark.guarantee("mongodb", "What a newer version has written is refused at the start")
 async def test_what_a_newer_version_left(mongo_server: MongoServer) -> None:
     url = fresh_database(mongo_server)
     await (await open_mongo_tasks(url, None)).close()

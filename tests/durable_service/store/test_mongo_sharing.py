@@ -41,6 +41,7 @@ async def claimed_by(store: "MongoTaskStore", name: str, number: int) -> bool:
     return isinstance((await store.update(key(f"t{number}"), mutate)).answer, Claimed)
 
 
+@pytest.mark.guarantee("mongodb", "However many services want a task, one of them has it")
 async def test_two_race_for_every_task(stores: tuple["MongoTaskStore", "MongoTaskStore"]) -> None:
     first, second = stores
     for number in range(TASKS):
@@ -56,6 +57,7 @@ async def test_two_race_for_every_task(stores: tuple["MongoTaskStore", "MongoTas
         assert (record.fence, len(record.attempts)) == (1, 1)
 
 
+@pytest.mark.guarantee("mongodb", "No change that several services make to one task is lost")
 async def test_nothing_is_lost_between_two_writers(
     stores: tuple["MongoTaskStore", "MongoTaskStore"],
 ) -> None:
@@ -116,6 +118,7 @@ async def test_what_another_commits_is_told(stores: tuple["MongoTaskStore", "Mon
     assert [event.type for event in heard[1].events] == ["task.state", "lease.granted"]
 
 
+@pytest.mark.guarantee("mongodb", "Whoever follows the changes of several services misses none")
 async def test_positions_skip_nothing(stores: tuple["MongoTaskStore", "MongoTaskStore"]) -> None:
     first, second = stores
     seen: dict[str, int] = {}

@@ -63,6 +63,7 @@ async def test_an_older_server_goes_on_beside_a_newer(postgres_server: PostgresS
         await newer.close()
 
 
+@pytest.mark.guarantee("postgresql", "What a newer version has written is refused at the start")
 async def test_after_the_second_step_an_older_server_is_refused(postgres_server: PostgresServer) -> None:
     url = fresh_database(postgres_server)
     await migrate_database(url)

@@ -62,6 +62,7 @@ async def opened(url: str, count: int = 2, size: int = 4) -> AsyncIterator[list[
             await store.close()
 
 
+@pytest.mark.guarantee("postgresql", "However many services want a task, one of them has it")
 async def test_each_task_is_claimed_once(postgres_server: PostgresServer) -> None:
     async with opened(fresh_database(postgres_server)) as stores:
         await Scene(stores[0]).create(*(f"task-{number}" for number in range(30)))
@@ -87,6 +88,9 @@ async def test_each_task_is_claimed_once(postgres_server: PostgresServer) -> Non
         assert sorted(won) == sorted((f"task-{number}", 1) for number in range(30))
 
 
+@pytest.mark.guarantee(
+    "postgresql", "A claim that two services answer at the same moment is granted one task"
+)
 async def test_a_claim_that_two_processes_answer_is_granted_one_task(postgres_server: PostgresServer) -> None:
     async with opened(fresh_database(postgres_server)) as stores:
         names = [(f"left-{number}", f"right-{number}") for number in range(10)]
@@ -111,6 +115,7 @@ async def test_a_claim_that_two_processes_answer_is_granted_one_task(postgres_se
             assert await grant(stores[0], lost, f"next-{number}") == lost
 
 
+@pytest.mark.guarantee("postgresql", "No change that several services make to one task is lost")
 async def test_no_update_of_several_processes_is_lost(postgres_server: PostgresServer) -> None:
     async with opened(fresh_database(postgres_server), count=3) as stores:
         await Scene(stores[0]).create("a")
@@ -246,6 +251,7 @@ async def test_positions_wait_for_an_older_transaction(postgres_server: Postgres
         assert len(heard.changes) == 2
 
 
+@pytest.mark.guarantee("postgresql", "Whoever follows the changes of several services misses none")
 async def test_no_change_is_skipped_while_many_commit(postgres_server: PostgresServer) -> None:
     async with opened(fresh_database(postgres_server), count=2, size=8) as (ours, other):
         done = asyncio.Event()

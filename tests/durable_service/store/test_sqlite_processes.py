@@ -37,6 +37,7 @@ async def kill(child: Process) -> None:
     await child.wait()
 
 
+@pytest.mark.guarantee("sqlite", "A second service on the same store is refused, and disturbs nobody")
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     database = tmp_path / "tasks.db"
     child = await start("hold", database)
@@ -64,6 +65,7 @@ async def test_a_second_store_in_one_process_is_refused(tmp_path: Path) -> None:
     await SqliteTaskStore(tmp_path / "tasks.db").close()
 
 
+@pytest.mark.guarantee("sqlite", "What was answered outlives a kill of what keeps it")
 @pytest.mark.parametrize("answers", [1, 60, 400])
 async def test_what_was_answered_outlives_a_kill(tmp_path: Path, answers: int) -> None:
     database = tmp_path / "tasks.db"
