@@ -2,20 +2,18 @@
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
 
 from bench.databases import plan
 from bench.databases.contestants import BARE, BareLoop, Contestant, Services
-from bench.databases.database import KINDS, Database, DatabaseKind
+from bench.databases.database import KINDS, DatabaseKind
 from bench.databases.disk import sync_ms
 from bench.databases.rounds import Rounds, measure_in_turns
 from bench.databases.shares import Shares
 from bench.deployment_costs import DeploymentCost
-from bench.interleaving import Progress
 from bench.our_relay.workbench import Bench
 from bench.quantiles import median, quantile
 from bench.report import Comparison, Holding, Section
-from bench.variant import VariantFailedError, VariantUnavailableError
+from bench.variant import VariantUnavailableError
 
 MEMORY, SQLITE, BARE_LOOP = "memory", "SQLite", "no service"
 _NOTES = (
@@ -42,8 +40,8 @@ def replicas_name(replicas: int) -> str:
 async def _embedded(bench: Bench) -> Section:
     section = _section("Durable service with a store of its own, one process")
     section.notes.append("SQLite flushes each group of commits to the disk: synchronous=FULL")
-    with bench.session.progress() as progress:
-        found = await _measured(bench, [Services(MEMORY, "memory:"), _sqlite()], progress)
+    contestants = [Services(MEMORY, "memory:"), _sqlite()]
+    found = await _measured(bench, "embedded stores", contestants, bench.effort.databases.operations)
     _tabulate(section, found, [MEMORY, SQLITE], one_core=False)
     section.holdings.append(Holding("8 KiB written and flushed to this disk, median", await sync_ms(), "ms"))
     return section
@@ -53,45 +51,44 @@ async def _on_database(bench: Bench, kind: DatabaseKind) -> Section:
     section = _section(f"Durable service on {kind.title}, {plan.REPLICAS[0]} to {plan.REPLICAS[-1]} replicas")
     section.notes.append(kind.note)
     section.notes.append(
+        "each deployment has a server of its own, so that none of them costs another anything"
+    )
+    section.notes.append(
         f"{BARE}: a row of its own for each worker, set if its version is still the one that was set last"
     )
-    database = Database(kind)
     try:
-        with bench.session.progress() as progress:
-            async with AsyncExitStack() as started:
-                progress(f"starting {kind.title}")
-                started.push_async_callback(database.stop)
-                await database.start()
-                found = await _measured(bench, _contestants(kind, database), progress)
-    except (VariantUnavailableError, VariantFailedError, OSError) as failure:
-        section.absent[kind.title] = str(failure) or type(failure).__name__
+        kind.require()
+    except VariantUnavailableError as missing:
+        section.absent[kind.title] = str(missing)
         return section
+    effort = bench.effort.databases
+    operations = effort.few_operations if kind.slow else effort.operations
+    found = await _measured(bench, kind.title, _contestants(kind), operations)
     names = [SQLITE, *map(replicas_name, plan.REPLICAS), BARE_LOOP]
     _tabulate(section, found, names, one_core=kind.one_core)
     _compare(section, found)
     return section
 
 
-def _contestants(kind: DatabaseKind, database: Database) -> list[Contestant]:
-    served = [
-        Services(replicas_name(number), f"with_{number}", replicas=number, database=database)
-        for number in plan.REPLICAS
-    ]
-    return [_sqlite(), *served, BareLoop(BARE_LOOP, kind, database)]
+def _contestants(kind: DatabaseKind) -> list[Contestant]:
+    served = [Services(replicas_name(number), kind, replicas=number) for number in plan.REPLICAS]
+    return [_sqlite(), *served, BareLoop(BARE_LOOP, kind)]
 
 
 def _sqlite() -> Services:
     return Services(SQLITE, "sqlite:")
 
 
-async def _measured(bench: Bench, contestants: Sequence[Contestant], progress: Progress) -> Rounds:
-    return await measure_in_turns(
-        contestants,
-        crews=plan.CREWS,
-        effort=bench.effort.databases,
-        random=bench.session.random,
-        progress=progress,
-    )
+async def _measured(bench: Bench, what: str, contestants: Sequence[Contestant], operations: int) -> Rounds:
+    with bench.session.progress() as progress:
+        return await measure_in_turns(
+            contestants,
+            crews=plan.CREWS,
+            rounds=bench.effort.databases.rounds,
+            operations=operations,
+            random=bench.session.random,
+            progress=lambda line: progress(f"{what}: {line}"),
+        )
 
 
 def _section(title: str) -> Section:

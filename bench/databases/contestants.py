@@ -17,6 +17,7 @@ from bench.process_stats import ServerMeter
 from bench.variant import VariantFailedError
 
 BARE = "bare write"
+_DATABASE = "bench"
 _START_SECONDS = 90.0
 _MISSES = 100
 
@@ -82,17 +83,16 @@ class Services:
     """So many processes of the service on one store; workers are spread over them.
 
     Args:
-        store: `memory:`, `sqlite:` for a file of its own, or the name of a new database.
-        database: what `store` is a database of.
+        store: `memory:`, `sqlite:` for a file of its own, or a new database of this kind.
     """
 
     operations: Sequence[str] = tuple(Operation)
 
-    def __init__(self, name: str, store: str, *, replicas: int = 1, database: Database | None = None) -> None:
+    def __init__(self, name: str, store: str | DatabaseKind, *, replicas: int = 1) -> None:
         self.name = name
         self._store = store
         self._replicas = replicas
-        self._database = database
+        self._database = Database(store) if isinstance(store, DatabaseKind) else None
         self._folder: TemporaryDirectory[str] | None = None
         self._children: list[Child] = []
         self._addresses: list[str] = []
@@ -110,6 +110,8 @@ class Services:
         await self.leave()
         for child in self._children:
             await child.stop()
+        if self._database is not None:
+            await self._database.stop()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -135,7 +137,9 @@ class Services:
 
     async def _url(self) -> str:
         if self._database is not None:
-            return await self._database.create(self._store)
+            await self._database.start()
+            return await self._database.create(_DATABASE)
+        assert isinstance(self._store, str)
         if self._store == "sqlite:":
             self._folder = TemporaryDirectory(prefix="bench-databases-")
             return f"sqlite:///{self._folder.name}/tasks.db"
@@ -147,21 +151,23 @@ class BareLoop:
 
     operations: Sequence[str] = (BARE,)
 
-    def __init__(self, name: str, kind: DatabaseKind, database: Database) -> None:
+    def __init__(self, name: str, kind: DatabaseKind) -> None:
         self.name = name
         self._kind = kind
-        self._database = database
+        self._database = Database(kind)
         self._child: Child | None = None
         self._workers = 0
 
     async def start(self) -> None:
-        url = await self._database.create("bare")
+        await self._database.start()
+        url = await self._database.create(_DATABASE)
         self._child = Child(self._kind.bare, url, placement=on_all_cores)
         await self._child.start(_START_SECONDS)
 
     async def stop(self) -> None:
         if self._child is not None:
             await self._child.stop()
+        await self._database.stop()
 
     async def enter(self, workers: int) -> None:
         self._workers = workers

@@ -19,6 +19,7 @@ class DatabaseKind:
         bare: the module of a loop of compare-and-sets on it.
         require: raises VariantUnavailableError where it cannot run here.
         one_core: the server's work runs on one core at a time.
+        slow: as many operations as on the others would take too long.
         note: what the server makes sure of before it answers.
     """
 
@@ -27,6 +28,7 @@ class DatabaseKind:
     bare: str
     require: Callable[[], None]
     one_core: bool
+    slow: bool
     note: str
 
 
@@ -47,6 +49,7 @@ POSTGRES = DatabaseKind(
     "bench.databases.bare_postgres",
     _require_postgres,
     one_core=False,
+    slow=False,
     note="PostgreSQL with its own defaults: fsync and synchronous_commit on, each commit flushed to the disk",
 )
 MONGO = DatabaseKind(
@@ -55,6 +58,7 @@ MONGO = DatabaseKind(
     "bench.databases.bare_mongo",
     _require_mongo,
     one_core=True,
+    slow=True,
     note="SecantusDB with --sync-on-commit, a server in Python that speaks MongoDB's protocol: the figures "
     "show what the service asks of a database, and nothing of how fast MongoDB is",
 )

@@ -19,11 +19,13 @@ class DatabasesEffort:
 
     Attributes:
         operations: of each kind in a round; as many as there are workers where those are more.
+        few_operations: the same on a database that is slow.
     """
 
     rounds: int
     operations: int
+    few_operations: int
 
 
-QUICK = DatabasesEffort(rounds=2, operations=64)
-FULL = DatabasesEffort(rounds=8, operations=128)
+QUICK = DatabasesEffort(rounds=2, operations=64, few_operations=16)
+FULL = DatabasesEffort(rounds=8, operations=128, few_operations=32)

@@ -7,12 +7,13 @@ from random import Random
 from typing import TypeVar
 
 from bench.databases.contestants import Burst, Contestant
-from bench.databases.plan import DatabasesEffort
+from bench.durable.crew import Operation
 from bench.interleaving import Progress, Ratio
 from bench.quantiles import paired_ratios, quantile
 from bench.variant import VariantFailedError, VariantUnavailableError
 
-# The first round warms connections, caches and allocators up, with so much less to do.
+# The first round warms connections, caches and allocators up, with so much less to do. It has no lifecycles,
+# which are made of operations that are warm by then.
 _WARM_UP = 4
 
 Done = TypeVar("Done")
@@ -45,15 +46,19 @@ async def measure_in_turns(
     contestants: Sequence[Contestant],
     *,
     crews: Sequence[int],
-    effort: DatabasesEffort,
+    rounds: int,
+    operations: int,
     random: Random,
     progress: Progress,
 ) -> Rounds:
     """Starts all of them, lets each do every operation in each round, and stops them.
 
     One that cannot start, or breaks down, is left out from then on, and the others go on.
+
+    Args:
+        operations: of each kind in a round; as many as there are workers where those are more.
     """
-    turns = _Turns(effort, random, progress)
+    turns = _Turns(rounds, operations, random, progress)
     async with AsyncExitStack() as started:
         for contestant in contestants:
             progress(f"starting {contestant.name}")
@@ -69,10 +74,11 @@ async def measure_in_turns(
 class _Turns:
     """Those that are up, and what they have done."""
 
-    def __init__(self, effort: DatabasesEffort, random: Random, progress: Progress) -> None:
+    def __init__(self, rounds: int, operations: int, random: Random, progress: Progress) -> None:
         self.found = Rounds()
         self.running: list[Contestant] = []
-        self._effort = effort
+        self._rounds = rounds
+        self._operations = operations
         self._random = random
         self._progress = progress
 
@@ -89,16 +95,18 @@ class _Turns:
         """All rounds with so many workers."""
         for contestant in list(self.running):
             await self.attempt(contestant, contestant.enter(workers), "workers could not connect: ")
-        turns = max(1, self._effort.operations // workers)
-        for number in range(self._effort.rounds + 1):
-            self._progress(f"{workers} workers, round {number} of {self._effort.rounds}")
+        turns = max(1, self._operations // workers)
+        for number in range(self._rounds + 1):
             await self._round(workers, number, turns if number else max(1, turns // _WARM_UP))
         for contestant in self.running:
             await contestant.leave()
 
     async def _round(self, workers: int, number: int, turns: int) -> None:
         operations = dict.fromkeys(each for contestant in self.running for each in contestant.operations)
+        if not number:
+            operations.pop(Operation.LIFECYCLE, None)
         for operation in operations:
+            self._progress(f"{workers} workers, round {number} of {self._rounds}, {operation}")
             for contestant in self._random.sample(self.running, len(self.running)):
                 if operation in contestant.operations:
                     work = contestant.carry_out(operation, turns)

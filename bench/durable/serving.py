@@ -21,6 +21,7 @@ from durable_service.process import DURABLE_LOG_KEYS
 from durable_service.server import DurableServer, ServerOptions
 from durable_service.store.base import TaskStore
 from durable_service.stores import open_stores
+from service_common.errors import SettingsError
 from service_common.event_loop import run, tune_garbage_collector
 from service_common.listeners import Listener
 from service_common.logs import configure_logs
@@ -75,7 +76,10 @@ async def serve(store: str, tasks: int, blobs: Path | None = None) -> None:
 def main(*, store: str, tasks: int) -> None:
     """Serves the durable service to the bench."""
     configure_logs("INFO", keys=DURABLE_LOG_KEYS, pretty=False)
-    run(serve(store, tasks))
+    try:
+        run(serve(store, tasks))
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from bench.session import Session
 from bench.tables import print_section
 from bench.variant import VariantFailedError, VariantUnavailableError
 
-EFFORT = databases_plan.DatabasesEffort(rounds=1, operations=4)
+EFFORT = databases_plan.DatabasesEffort(rounds=1, operations=4, few_operations=4)
 OPERATIONS = ["create", "claim", "renew", "event", "complete", "lifecycle"]
 
 
@@ -114,9 +114,11 @@ def test_idle_time_is_that_of_all_cores() -> None:
 async def test_one_that_does_not_start_is_left_out_and_the_others_go_on() -> None:
     contestants = [Services("broken", "sqlite:////no/such/folder/tasks.db"), Services("SQLite", "sqlite:")]
     found = await measure_in_turns(
-        contestants, crews=(1, 2), effort=EFFORT, random=Random(1), progress=lambda _line: None
+        contestants, crews=(1, 2), rounds=1, operations=4, random=Random(1), progress=lambda _line: None
     )
+    said = "bench.durable.serving ended: Error: --store sqlite:////no/such/folder/tasks.db: "
     assert list(found.absent) == ["broken"]
+    assert found.absent["broken"].startswith(said)
     assert set(found.bursts) == {
         ("SQLite", workers, operation) for workers in (1, 2) for operation in OPERATIONS
     }
@@ -136,7 +138,8 @@ async def test_one_that_breaks_down_keeps_what_was_measured() -> None:
     found = await measure_in_turns(
         [Breaking("memory", "memory:")],
         crews=(1,),
-        effort=EFFORT,
+        rounds=1,
+        operations=4,
         random=Random(1),
         progress=lambda _line: None,
     )
@@ -174,18 +177,14 @@ def test_where_there_is_no_server_it_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", [POSTGRES], ids=lambda kind: kind.title)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
 async def test_replicas_are_compared_with_one_and_with_the_database_by_itself(
     monkeypatch: pytest.MonkeyPatch, kind: DatabaseKind
 ) -> None:
     require(kind)
     monkeypatch.setattr(databases_plan, "CREWS", (4,))
     monkeypatch.setattr(databases_plan, "REPLICAS", (1, 2))
-    monkeypatch.setattr(compare_databases, "KINDS", (kind,))
-    embedded, section = [section async for section in databases(bench_of(EFFORT))]
-    assert embedded.absent == {}
-    assert len(embedded.deployments) == 2 * 6
-    assert [holding.unit for holding in embedded.holdings] == ["ms"]
+    section = await compare_databases._on_database(bench_of(EFFORT), kind)
     assert section.absent == {}
     told = {(cost.deployment, cost.workers, cost.operation) for cost in section.deployments}
     served = {
@@ -209,7 +208,9 @@ async def test_a_missing_server_leaves_the_rest(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(compare_databases, "KINDS", kinds)
     monkeypatch.setattr(databases_plan, "CREWS", (1,))
     embedded, section = [section async for section in databases(bench_of(EFFORT))]
+    assert embedded.absent == {}
     assert len(embedded.deployments) == 2 * 6
+    assert [holding.unit for holding in embedded.holdings] == ["ms"]
     assert (section.deployments, section.absent) == ([], {"PostgreSQL": "none here"})
 
 
