@@ -1,5 +1,6 @@
 """Writes under a lease: each names it, none is sent once it is lost, every answer is heeded."""
 
+from collections.abc import Sequence
 from typing import Any, NoReturn, TypeVar
 
 from google.protobuf.message import Message
@@ -74,6 +75,21 @@ class LeaseCalls:
                 if not may_help_again(error):
                     raise
                 await self.unary.pause(ATTEMPTS, error)
+
+    async def settle_upload(self, method: Method[Any, ResponseT], messages: Sequence[Message]) -> ResponseT:
+        """Upload messages, the first of which names the lease, as `settle` makes a call; it raises alike."""
+        while True:
+            self.held.require_held()
+            try:
+                answer = await self.unary.upload(method, messages)
+            except DurableError as error:
+                if not may_help_again(error):
+                    self.refused(error)
+                await self.unary.pause(ATTEMPTS, error)
+                continue
+            # The answer to every upload has one.
+            self.held.heed_status(answer.status)  # type: ignore[attr-defined]
+            return answer
 
     async def end(self, method: Method[Any, ResponseT], request: Message, arm: str) -> ResponseT:
         """Make the call that ends the lease, as `settle` does, and find out what became of it.

@@ -80,15 +80,9 @@ class Records:
             media_type=media_type,
             time_to_live=duration_of(ttl_ms),
         )
-        self._calls.held.require_held()
         self._calls.bind(header)
         messages = [pb.PutArtifactRequest(header=header), *_chunks(content)]
-        try:
-            answer = await self._calls.unary.upload(PUT_ARTIFACT, messages)
-        except DurableError as error:
-            self._calls.refused(error)
-        self._calls.held.heed_status(answer.status)
-        return artifact_of(answer.artifact)
+        return artifact_of((await self._calls.settle_upload(PUT_ARTIFACT, messages)).artifact)
 
     async def read_artifact(self, artifact_id: str) -> bytes:
         """Return the bytes of an artifact of this task."""

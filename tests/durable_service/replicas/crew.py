@@ -126,6 +126,7 @@ class Crew:
             need = ApprovalNeed("bob", time.time_ns() // 1_000_000 + APPROVAL_MS)
             with suppress(ActionRejectedError):
                 await self._effect(context, ActionInput("gated", "world", {"n": 2}, need))
+        await context.records.checkpoint("half", {"step": 1})
         await context.records.append("half.done", {"by": "handler"}, event_id="half")
         return "result:task"
 

@@ -91,6 +91,11 @@ async def check_effects(crew: Crew, client: Client, task_id: str) -> None:
         assert told in {None, action.result_ref}
 
 
+async def check_bytes(alice: Client, task_id: str) -> None:
+    """What the handler has put beside the task is as it was."""
+    assert await insist(lambda: alice.records.snapshot(task_id, "half")) == {"step": 1}, task_id
+
+
 async def check_all(crew: Crew) -> None:
     """Every task of the crew, as the service tells of it now."""
     alice, operator = crew.fleet.client("alice"), crew.fleet.client("operator")
@@ -109,6 +114,8 @@ async def check_all(crew: Crew) -> None:
         check_journal(task_id, journal)
         check_leases(task_id, journal, leases.get(task_id, {}))
         await check_effects(crew, operator, task_id)
+        if task.state is TaskState.COMPLETED:
+            await check_bytes(alice, task_id)
 
 
 def _ends(event: Event) -> bool:
