@@ -28,4 +28,4 @@ class DatabasesEffort:
 
 
 QUICK = DatabasesEffort(rounds=2, operations=64, few_operations=16)
-FULL = DatabasesEffort(rounds=8, operations=128, few_operations=32)
+FULL = DatabasesEffort(rounds=5, operations=96, few_operations=32)

@@ -12,8 +12,8 @@ from bench.interleaving import Progress, Ratio
 from bench.quantiles import paired_ratios, quantile
 from bench.variant import VariantFailedError, VariantUnavailableError
 
-# The first round warms connections, caches and allocators up, with so much less to do. It has no lifecycles,
-# which are made of operations that are warm by then.
+# The round before the first warms connections, caches and allocators up, with so much less to do. It has no
+# lifecycles, which are made of operations that are warm by then.
 _WARM_UP = 4
 
 Done = TypeVar("Done")
@@ -96,7 +96,10 @@ class _Turns:
         for contestant in list(self.running):
             await self.attempt(contestant, contestant.enter(workers), "workers could not connect: ")
         turns = max(1, self._operations // workers)
-        for number in range(self._rounds + 1):
+        # With more workers than operations it would take as long as a round, and each of them waits much
+        # longer for all the others than for its own connection.
+        first = 0 if workers <= self._operations else 1
+        for number in range(first, self._rounds + 1):
             await self._round(workers, number, turns if number else max(1, turns // _WARM_UP))
         for contestant in self.running:
             await contestant.leave()
