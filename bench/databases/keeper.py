@@ -53,18 +53,43 @@ class KeptServer(Protocol):
 
 def keep(server: KeptServer) -> None:
     """Runs the server until nobody needs it any more."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    end = _End()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
     with TemporaryDirectory(prefix="bench-database-") as name:
         folder = Path(name)
         process = start(server, server.prepare(folder), folder)
         try:
+            end.allow()
             _wait_until(lambda: server.create_database("ready"), process, folder)
             print(process.pid, flush=True)
             for line in sys.stdin:
                 print(server.create_database(line.strip()), flush=True)
         finally:
             _stop(process, server)
+
+
+class _End:
+    """Ends this process at a signal: one that comes early once there is somebody to end the server.
+
+    What prepares the files of a server goes on for a moment when it is left alone, and then the folder could
+    not be removed.
+    """
+
+    def __init__(self) -> None:
+        self._allowed = False
+        self._asked = False
+
+    def __call__(self, *_: object) -> None:
+        self._asked = True
+        if self._allowed:
+            sys.exit(0)
+
+    def allow(self) -> None:
+        """From now on at once."""
+        self._allowed = True
+        if self._asked:
+            sys.exit(0)
 
 
 def start(server: KeptServer, command: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":

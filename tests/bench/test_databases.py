@@ -2,9 +2,12 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 from rich.console import Console
@@ -162,6 +165,25 @@ async def test_a_server_ends_with_its_keeper(kind: DatabaseKind) -> None:
         await database.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(database.process_id, 0)
+
+
+@pytest.mark.process
+def test_a_server_that_is_being_prepared_leaves_nothing_behind() -> None:
+    require(POSTGRES)
+    with TemporaryDirectory() as name:
+        # The server may be another user's, who has to get at it.
+        Path(name).chmod(0o755)
+        with subprocess.Popen(
+            [sys.executable, "-m", POSTGRES.keeper],
+            env=os.environ | {"TMPDIR": name, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        ) as keeper:
+            while keeper.poll() is None and not list(Path(name).glob("*/cluster/*")):
+                time.sleep(0.01)
+            keeper.terminate()
+            assert keeper.wait(60) == 0
+        assert list(Path(name).iterdir()) == []
 
 
 def test_where_there_is_no_server_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
