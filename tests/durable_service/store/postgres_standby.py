@@ -74,17 +74,12 @@ class Pair:
         while self.primary.execute("SHOW default_transaction_read_only") != [("on",)]:
             pass
 
-    def sessions_at(self, server: PostgresServer) -> list[tuple[object, ...]]:
-        """The connections of services that a server has."""
-        columns = "application_name, state, wait_event, query"
-        return server.execute(f"SELECT {columns} FROM pg_stat_activity WHERE usename = '{GUEST}'")
-
-    async def all_leave(self, server: PostgresServer) -> None:
+    async def all_leave(self, server: PostgresServer, application: str = "%") -> None:
         """Waits until no service has a connection to a server."""
+        named = f"usename = '{GUEST}' AND application_name LIKE '{application}'"
+        asked = f"SELECT application_name, state, query FROM pg_stat_activity WHERE {named}"
         await eventually(
-            lambda: not self.sessions_at(server),
-            30,
-            lambda: f"nobody at the server: {self.sessions_at(server)}",
+            lambda: not server.execute(asked), 30, lambda: f"nobody there: {server.execute(asked)}"
         )
 
 
