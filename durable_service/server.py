@@ -136,6 +136,7 @@ class DurableServer:
         admission: Admission | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
+        random = random or Random()  # noqa: S311 - spreads load, keeps no secret
         self.metrics = metrics or Metrics()
         self.state = ServingState(SERVICES)
         self.drain = Drain(self.clock, self.state, grace_ms=options.grace_ms)
@@ -169,6 +170,7 @@ class DurableServer:
             self.watches,
             self.clock,
             new_id=lambda: secrets.token_urlsafe(16),
+            random=random,
             lease_ms=options.times.lease_ms,
             artifact_bytes=options.artifact_bytes,
             retention_ms=options.retention_ms,
@@ -265,12 +267,12 @@ class DurableServer:
         self.streams.principals_changed(old, new)
         self.watches.principals_changed(old, new)
 
-    def _streams(self, keys: PrincipalKeys, random: Random | None) -> WorkerStreams:
+    def _streams(self, keys: PrincipalKeys, random: Random) -> WorkerStreams:
         settings = StreamSettings(
             session=SessionSetting(
                 times=self._options.times,
                 clock=self.clock,
-                random=random or Random(),  # noqa: S311 - spreads load, keeps no secret
+                random=random,
             ),
             instance=self._options.instance,
             refuse_if_draining=self.drain.refuse_if_draining,

@@ -23,6 +23,7 @@ from durable_service.core.leases import release
 from durable_service.core.model import ClaimReason, Holder, TaskRecord
 from durable_service.core.step import Decision
 from durable_service.planes.admission_desk import ADMISSION_REFUSED, journaled
+from durable_service.planes.claim_order import ClaimOrder
 from durable_service.planes.claims_under_way import ClaimsUnderWay, ClaimUnderWay, finished
 from durable_service.planes.convert import (
     drivers_of,
@@ -105,6 +106,7 @@ class ClaimCalls:
         # Tasks that a call of this process is about to be given: the other calls need not try.
         self._promised: set[TaskKey] = set()
         self._under_way = ClaimsUnderWay()
+        self._order = ClaimOrder(parts.random)
 
     async def claim_next(
         self, caller: Caller, request: worker_service_pb2.ClaimNextRequest
@@ -247,7 +249,7 @@ class ClaimCalls:
                 raise claim_id_reused()
             # Those without attempts leave the queue by being claimed; behind them there may be others.
             turn += 1
-            for key in free:
+            for key in self._order.of(free):
                 try:
                     decision = await self._claim_unpromised(caller, key, ask)
                 except ServiceError as error:
@@ -260,6 +262,8 @@ class ClaimCalls:
                     return decision
                 if decision is not None and isinstance(decision.answer, Exhausted):
                     turn = 0
+                elif decision is not None:
+                    self._order.lost()
         return None
 
     async def _claim_unpromised(

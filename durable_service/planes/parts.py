@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 from durable_service.blobs.base import BlobStore
 from durable_service.open_tasks import OpenTasks
@@ -21,6 +22,7 @@ class Parts:
     Attributes:
         clock: for waits and signs of life; what counts for a task is the store's own clock.
         new_id: makes an id that nobody can guess.
+        random: spreads load, keeps no secret.
         lease_ms: length of a lease granted or renewed.
         artifact_bytes: largest artifact taken.
         retention_ms: no task is purged before it has been over for this long.
@@ -34,6 +36,7 @@ class Parts:
     watches: Watches
     clock: Clock
     new_id: Callable[[], str]
+    random: Random
     lease_ms: int
     artifact_bytes: int
     retention_ms: int

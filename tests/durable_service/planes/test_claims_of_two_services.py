@@ -10,9 +10,10 @@ import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from durable_service.core.definition import TaskKey
+from durable_service.core.definition import Driver, TaskKey
 from durable_service.core.errors import DomainError, Reason
 from durable_service.server import DurableServer, ServerOptions
+from durable_service.store.base import ClaimableQuery
 from durable_service.stores import Stores
 from sealwork.durable.v1 import task_pb2
 from service_common.listeners import Listener
@@ -97,3 +98,30 @@ async def test_a_store_that_refuses_a_second_task_is_asked_for_the_first(
     monkeypatch.setattr(service.store, "granted", not_yet_granted)
     monkeypatch.setattr(service.store, "update", refuse_second)
     assert (await service.call("worker", "ClaimNext", **CLAIM)).claimed.task.task_id == "first"
+
+
+async def test_whoever_comes_second_leaves_the_oldest_tasks_to_others(
+    service: DurableUnderTest, other: DurableUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        await service.create(f"task-{number}")
+    found = await service.store.claimable(ClaimableQuery("acme", frozenset({Driver("mail", 1)}), limit=10))
+    assert [candidate.key.task_id for candidate in found] == [f"task-{number}" for number in range(10)]
+    await other.call("worker", "ClaimNext", **CLAIM)
+
+    async def found_before(_query: ClaimableQuery) -> Any:
+        return found
+
+    tried = []
+    update = service.store.update
+
+    async def note_and_update(key: TaskKey, *arguments: Any) -> Any:
+        tried.append(key.task_id)
+        return await update(key, *arguments)
+
+    monkeypatch.setattr(service.store, "claimable", found_before)
+    monkeypatch.setattr(service.store, "update", note_and_update)
+    claimed = (await service.call("worker", "ClaimNext", **CLAIM | {"claim_id": "second"})).claimed
+    assert tried == ["task-0", claimed.task.task_id]
+    # Which one it is, the seed of the service tells.
+    assert claimed.task.task_id != "task-1"
