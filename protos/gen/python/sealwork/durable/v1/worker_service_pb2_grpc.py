@@ -133,7 +133,8 @@ class WorkerServiceServicer:
 
     def ClaimNext(self, request, context):
         """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
-        for one. Tasks whose attempts are used up are stopped on the way. Idempotent by
+        for one; one of those that have waited longest, where several services on a database
+        are after the same ones. Tasks whose attempts are used up are stopped on the way. Idempotent by
         claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
         Limits: 1 to 64 drivers, wait at most 10 s.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,

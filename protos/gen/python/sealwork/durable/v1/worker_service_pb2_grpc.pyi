@@ -60,7 +60,8 @@ class WorkerServiceStub:
     """
     ClaimNext: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimNextRequest, _worker_service_pb2.ClaimNextResponse]
     """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
-    for one. Tasks whose attempts are used up are stopped on the way. Idempotent by
+    for one; one of those that have waited longest, where several services on a database
+    are after the same ones. Tasks whose attempts are used up are stopped on the way. Idempotent by
     claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
     Limits: 1 to 64 drivers, wait at most 10 s.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
@@ -166,7 +167,8 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     """
     ClaimNext: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ClaimNextRequest, _worker_service_pb2.ClaimNextResponse]  # type: ignore[assignment]
     """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
-    for one. Tasks whose attempts are used up are stopped on the way. Idempotent by
+    for one; one of those that have waited longest, where several services on a database
+    are after the same ones. Tasks whose attempts are used up are stopped on the way. Idempotent by
     claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
     Limits: 1 to 64 drivers, wait at most 10 s.
     Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
@@ -281,7 +283,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.ClaimNextResponse, _abc.Awaitable[_worker_service_pb2.ClaimNextResponse]]:
         """Claims the task that has waited longest for one of the drivers, waiting up to `wait`
-        for one. Tasks whose attempts are used up are stopped on the way. Idempotent by
+        for one; one of those that have waited longest, where several services on a database
+        are after the same ones. Tasks whose attempts are used up are stopped on the way. Idempotent by
         claim_id while the lease is held; afterwards the claim_id is spent, and LEASE_LOST.
         Limits: 1 to 64 drivers, wait at most 10 s.
         Errors: FIELD_INVALID, INVALID_IDENTIFIER, LEASE_LOST, REQUEST_ID_REUSED,
