@@ -52,9 +52,7 @@ def burn(server: PostgresServer) -> None:
                 connection.execute("SELECT pg_current_xact_id()")
 
 
-@pytest.mark.guarantee(
-    "postgresql", "Whoever follows the changes misses none when another server takes over"
-)
+@pytest.mark.guarantee("postgresql", "Whoever follows the changes misses none when another server takes over")
 async def test_no_change_is_missed_when_numbers_are_given_out_again(pair: Pair) -> None:
     store = await PostgresTaskStore.open(pair.url)
     try:
