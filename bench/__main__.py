@@ -75,7 +75,7 @@ async def _prepare(installer: Installer | None, session: Session) -> str:
 
 
 @click.command()
-@click.option("--full/--quick", envvar="FULL", help="Over an hour instead of about 20 minutes, the default.")
+@click.option("--full/--quick", envvar="FULL", help="Over an hour instead of about 25 minutes, the default.")
 @click.option("--only", "workloads", multiple=True, type=click.Choice(list(WORKLOADS)))
 @click.option("--no-peer", is_flag=True, help="Leave out the published relay, and with it all comparisons.")
 def main(*, full: bool, workloads: tuple[str, ...], no_peer: bool) -> None:

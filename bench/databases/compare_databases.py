@@ -7,6 +7,7 @@ from bench.databases import plan
 from bench.databases.contestants import BARE, BareLoop, Contestant, Services
 from bench.databases.database import KINDS, DatabaseKind
 from bench.databases.disk import sync_ms
+from bench.databases.growth import growth
 from bench.databases.rounds import Rounds, measure_in_turns
 from bench.databases.shares import Shares
 from bench.deployment_costs import DeploymentCost
@@ -30,6 +31,7 @@ async def databases(bench: Bench) -> AsyncIterator[Section]:
     yield await _embedded(bench)
     for kind in KINDS:
         yield await _on_database(bench, kind)
+    yield await growth(bench)
 
 
 def replicas_name(replicas: int) -> str:

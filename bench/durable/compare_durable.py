@@ -33,7 +33,7 @@ async def durable(bench: Bench) -> AsyncIterator[Section]:
 
 
 async def _operations(bench: Bench) -> list[Section]:
-    sections = {store: _operations_section(store) for store in STORES}
+    sections = {store: operations_section(store) for store in STORES}
     try:
         with bench.session.progress() as progress:
             async with AsyncExitStack() as started:
@@ -51,11 +51,12 @@ async def _operations(bench: Bench) -> list[Section]:
             section.absent["all"] = str(failure) or type(failure).__name__
         return list(sections.values())
     for store, section in sections.items():
-        _tabulate(section, found, store)
+        tabulate(section, found, store)
     return list(sections.values())
 
 
-def _operations_section(store: str) -> Section:
+def operations_section(store: str) -> Section:
+    """What `tabulate` fills in."""
     section = Section(f"Durable service on {store}", "operation", amount="tasks before")
     section.notes = [
         "each worker has a stream and a connection of its own, and one operation under way at a time",
@@ -81,7 +82,8 @@ async def _services(started: AsyncExitStack, progress: Progress) -> list[Service
     return services
 
 
-def _tabulate(section: Section, found: Alternation, store: str) -> None:
+def tabulate(section: Section, found: Alternation, store: str) -> None:
+    """Writes down what was measured on one store, with many tasks and with none."""
     for tasks in (0, plan.TASKS):
         for operation in Operation:
             for workers in plan.CREWS:

@@ -17,7 +17,7 @@ class DurableProcess:
     """The service in a process of its own on a loopback port, bound to the server's core.
 
     Args:
-        store: one of `STORES`.
+        store: one of `STORES`, or the URL of a database.
         tasks: how many tasks wait in it from the beginning.
         environment: variables that are set for it alone.
     """
@@ -36,7 +36,7 @@ class DurableProcess:
         Raises:
             VariantUnavailableError: it did not come up; the message says why.
         """
-        form = "memory:"
+        form = self._store if "://" in self._store else "memory:"
         if self._store == SQLITE:
             self._folder = TemporaryDirectory(prefix="bench-durable-")
             form = f"sqlite:///{self._folder.name}/tasks.db"

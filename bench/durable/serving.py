@@ -40,12 +40,13 @@ async def fill(store: TaskStore, tasks: int) -> None:
 
     async def admit_in_turn() -> None:
         while (number := next(numbers)) < tasks:
-            await store.create(_creation(number))
+            await store.create(creation(number))
 
     await asyncio.gather(*(admit_in_turn() for _ in range(_FILLERS)))
 
 
-def _creation(number: int) -> TaskCreation:
+def creation(number: int) -> TaskCreation:
+    """One of the tasks that wait from the beginning."""
     name = f"ballast-{number}"
     identity = Identity(TENANT, ACTOR, name, name, name)
     definition = TaskDefinition(

@@ -12,13 +12,15 @@ from tempfile import TemporaryDirectory
 import pytest
 from rich.console import Console
 
-from bench.databases import compare_databases, programs, shares
+from bench.databases import compare_databases, growth, programs, shares
 from bench.databases import plan as databases_plan
 from bench.databases.compare_databases import databases
 from bench.databases.contestants import BARE, Burst, Services
 from bench.databases.database import KINDS, MONGO, POSTGRES, Database, DatabaseKind
 from bench.databases.rounds import Rounds, measure_in_turns
 from bench.databases.shares import Limit, Shares
+from bench.durable import plan as durable_plan
+from bench.durable.child import Child
 from bench.our_relay import plan
 from bench.our_relay.workbench import Bench
 from bench.process_trees import idle_seconds, tree_cpu_seconds
@@ -26,6 +28,10 @@ from bench.report import Section
 from bench.session import Session
 from bench.tables import print_section
 from bench.variant import VariantFailedError, VariantUnavailableError
+from durable_service.core.definition import Driver
+from durable_service.core.states import TaskState
+from durable_service.store.base import ClaimableQuery, StateCount
+from durable_service.store.postgres import PostgresTaskStore
 
 EFFORT = databases_plan.DatabasesEffort(rounds=1, operations=4, few_operations=4)
 OPERATIONS = ["create", "claim", "renew", "event", "complete", "lifecycle"]
@@ -228,12 +234,50 @@ async def test_a_missing_server_leaves_the_rest(monkeypatch: pytest.MonkeyPatch)
 
     kinds = (replace(POSTGRES, require=missing),)
     monkeypatch.setattr(compare_databases, "KINDS", kinds)
+    monkeypatch.setattr(growth, "POSTGRES", kinds[0])
     monkeypatch.setattr(databases_plan, "CREWS", (1,))
-    embedded, section = [section async for section in databases(bench_of(EFFORT))]
+    embedded, section, many = [section async for section in databases(bench_of(EFFORT))]
     assert embedded.absent == {}
     assert len(embedded.deployments) == 2 * 6
     assert [holding.unit for holding in embedded.holdings] == ["ms"]
     assert (section.deployments, section.absent) == ([], {"PostgreSQL": "none here"})
+    assert (many.operations, many.absent) == ([], {"PostgreSQL": "none here"})
+
+
+@pytest.mark.process
+async def test_a_database_that_was_filled_has_its_tasks() -> None:
+    require(POSTGRES)
+    database, url = Database(POSTGRES), ""
+    try:
+        await database.start()
+        url = await database.create("filled")
+        filler = Child("bench.databases.ballast", url, "1500")
+        try:
+            assert await filler.start(60.0) == "filled"
+        finally:
+            await filler.stop()
+        store = await PostgresTaskStore.open(url)
+        try:
+            assert list(await store.counts()) == [StateCount("bench", TaskState.QUEUED, 1500)]
+            query = ClaimableQuery("bench", frozenset({Driver("bench", 1)}), limit=3)
+            names = [candidate.key.task_id for candidate in await store.claimable(query)]
+            assert names == ["ballast-0", "ballast-1", "ballast-2"]
+        finally:
+            await store.close()
+    finally:
+        await database.stop()
+
+
+@pytest.mark.process
+async def test_many_tasks_on_postgresql_are_compared_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    require(POSTGRES)
+    monkeypatch.setattr(durable_plan, "TASKS", 50)
+    monkeypatch.setattr(durable_plan, "CREWS", (4,))
+    section = await growth.growth(bench_of(EFFORT))
+    assert section.absent == {}
+    told = {(cost.queued, cost.operation, cost.samples) for cost in section.operations}
+    assert told == {(tasks, f"{operation}, 4 workers", 4) for tasks in (0, 50) for operation in OPERATIONS}
+    assert [comparison.most for comparison in section.comparisons] == [1.5] * 6
 
 
 def test_the_table_fits_a_page() -> None:
