@@ -13,15 +13,28 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.harness.servers import ServerProcess, free_port, require
 
-__all__ = ["MISSING", "MongoServer", "forget_sockets", "fresh_database", "mongo_server", "require_mongo"]
+if TYPE_CHECKING:
+    from durable_service.store.mongo import MongoTaskStore
+
+__all__ = [
+    "MISSING",
+    "MongoServer",
+    "forget_sockets",
+    "fresh_database",
+    "listened_store",
+    "mongo_server",
+    "require_mongo",
+]
 
 LAUNCHER = Path(__file__).with_name("mongo_launcher.py")
 MISSING = ", ".join(
@@ -114,6 +127,25 @@ class MongoServer(ServerProcess):
 def fresh_database(server: MongoServer) -> str:
     """The URL of a database that nobody has used."""
     return f"{server.url}/test_{next(_databases)}?directConnection=false"
+
+
+@asynccontextmanager
+async def listened_store(
+    server: MongoServer, monkeypatch: pytest.MonkeyPatch, listener: object
+) -> AsyncIterator["MongoTaskStore"]:
+    """A store in a fresh database, whose driver tells the listener what it asks."""
+    from durable_service import mongo_connection
+    from durable_service.store.mongo import MongoTaskStore
+
+    connect = mongo_connection.Client
+
+    def client(url: str, **options: Any) -> Any:
+        return connect(url, event_listeners=[listener], **options)
+
+    monkeypatch.setattr(mongo_connection, "Client", client)
+    store = await MongoTaskStore.open(fresh_database(server))
+    yield store
+    await store.close()
 
 
 def forget_sockets() -> None:

@@ -10,7 +10,7 @@ from durable_service.core.model import Holder
 from durable_service.core.reconciliation import Evidence, Finding, reconcile
 from durable_service.store.base import ApprovalMark, UnknownMark
 from durable_service.store.contract.scene import TENANT, Scene
-from tests.durable_service.store.mongo_fixture import MISSING, MongoServer, fresh_database
+from tests.durable_service.store.mongo_fixture import MISSING, MongoServer, listened_store
 
 if not MISSING:
     from pymongo.monitoring import CommandListener, CommandStartedEvent, CommandSucceededEvent
@@ -51,18 +51,9 @@ class Traffic(CommandListener):
 async def told(
     mongo_server: MongoServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple["MongoTaskStore", Traffic]]:
-    from durable_service import mongo_connection
-
     traffic = Traffic()
-    connect = mongo_connection.Client
-
-    def client(url: str, **options: Any) -> Any:
-        return connect(url, event_listeners=[traffic], **options)
-
-    monkeypatch.setattr(mongo_connection, "Client", client)
-    store = await MongoTaskStore.open(fresh_database(mongo_server))
-    yield store, traffic
-    await store.close()
+    async with listened_store(mongo_server, monkeypatch, traffic) as store:
+        yield store, traffic
 
 
 def before_tasks_are_read(store: "MongoTaskStore", monkeypatch: pytest.MonkeyPatch, *happens: Tell) -> None:

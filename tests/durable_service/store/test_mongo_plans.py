@@ -13,7 +13,7 @@ from durable_service.core.availability import Queue
 from durable_service.core.definition import Driver
 from durable_service.store.base import ApprovalMark, ClaimableQuery, TaskQuery, UnknownMark
 from durable_service.store.contract.scene import TENANT, Scene, key
-from tests.durable_service.store.mongo_fixture import MISSING, MongoServer, fresh_database
+from tests.durable_service.store.mongo_fixture import MISSING, MongoServer, listened_store
 
 if not MISSING:
     from pymongo.monitoring import CommandListener, CommandStartedEvent
@@ -49,18 +49,9 @@ class Heard(CommandListener):
 async def listened(
     mongo_server: MongoServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple["MongoTaskStore", Heard]]:
-    from durable_service import mongo_connection
-
     heard = Heard()
-    connect = mongo_connection.Client
-
-    def client(url: str, **options: Any) -> Any:
-        return connect(url, event_listeners=[heard], **options)
-
-    monkeypatch.setattr(mongo_connection, "Client", client)
-    store = await MongoTaskStore.open(fresh_database(mongo_server))
-    yield store, heard
-    await store.close()
+    async with listened_store(mongo_server, monkeypatch, heard) as store:
+        yield store, heard
 
 
 def stages(plan: Any) -> set[str]:
