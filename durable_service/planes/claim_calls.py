@@ -238,7 +238,7 @@ class ClaimCalls:
         refused: set[TaskKey] = set()
         while turn < _TURNS and len(refused) < _MOST_REFUSED:
             passed_over = self._promised | refused
-            limit = _CANDIDATES + len(passed_over)
+            limit = self._order.widened(_CANDIDATES + len(passed_over))
             found = await self._store.claimable(ClaimableQuery(caller.tenant_id, drivers, limit=limit))
             free = [candidate.key for candidate in found if candidate.key not in passed_over]
             # All that were found may have been promised meanwhile, and behind them there may be others.

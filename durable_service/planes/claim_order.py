@@ -6,8 +6,9 @@ from typing import Final
 
 from durable_service.core.definition import TaskKey
 
-# Claims that keep out of the way after another service was faster.
+# Claims that keep out of the way after another service was faster, and among how many times as many tasks.
 _SPREAD_CLAIMS: Final = 20
+_SPREAD_WIDTH: Final = 4
 
 
 class ClaimOrder:
@@ -21,6 +22,10 @@ class ClaimOrder:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._spread = 0
+
+    def widened(self, limit: int) -> int:
+        """How many to look at, of whom `limit` would do for somebody alone."""
+        return _SPREAD_WIDTH * limit if self._spread else limit
 
     def of(self, found: Sequence[TaskKey]) -> Iterator[TaskKey]:
         """Those found, oldest first, in the order in which one claim tries them."""

@@ -178,10 +178,8 @@ class PostgresTaskStore:
         return len(await self._database.ask(queries.TRIM_EVENTS, values))
 
     async def claimable(self, query: ClaimableQuery) -> Sequence[Candidate]:
-        limit = self._contention.widened(query.limit)
-        rows = await self._database.ask(*queries.claimable(query, limit))
-        found = [queries.candidate(query.tenant_id, row) for row in rows]
-        return self._contention.chosen(found, query.limit)
+        rows = await self._database.ask(*queries.claimable(query))
+        return [queries.candidate(query.tenant_id, row) for row in rows]
 
     async def next_claimable_ms(self, query: ClaimableQuery) -> int | None:
         rows = await self._database.ask(*queries.next_claimable(query))

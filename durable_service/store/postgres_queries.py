@@ -128,14 +128,14 @@ _READY: Final = f" AND claimable_at_ms <= {_NOW} ORDER BY claimable_at_ms, task_
 _FIRST: Final = " ORDER BY claimable_at_ms, task_id LIMIT 1"
 
 
-def claimable(query: ClaimableQuery, limit: int) -> Question:
+def claimable(query: ClaimableQuery) -> Question:
     if query.drivers is None:
-        return _WAITING + _READY, {**_queue(query), "limit": limit}
+        return _WAITING + _READY, {**_queue(query), "limit": query.limit}
     statement = (
         f"SELECT found.* FROM {_DRIVERS}, LATERAL ({_WAITING}{_OF_DRIVER}{_READY}) AS found"
         " ORDER BY claimable_at_ms, task_id LIMIT %(limit)s"
     )
-    return statement, {**_queue(query), **_wanted(query.drivers), "limit": limit}
+    return statement, {**_queue(query), **_wanted(query.drivers), "limit": query.limit}
 
 
 def next_claimable(query: ClaimableQuery) -> Question:

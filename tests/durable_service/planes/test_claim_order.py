@@ -32,6 +32,13 @@ def test_so_do_the_claims_that_follow_until_nobody_was_faster_for_a_while() -> N
     assert firsts == [WAITING[9]] * 19 + [WAITING[0]] * 2
 
 
+def test_whoever_comes_second_looks_at_more_of_them() -> None:
+    order = ClaimOrder(Last())
+    assert order.widened(12) == 12
+    order.lost()
+    assert order.widened(12) == 48
+
+
 def test_each_is_tried_once() -> None:
     order = ClaimOrder(Random(1))
     order.lost()
