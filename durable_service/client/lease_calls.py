@@ -1,6 +1,6 @@
 """Writes under a lease: each names it, none is sent once it is lost, every answer is heeded."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from google.protobuf.message import Message
@@ -48,16 +48,8 @@ class LeaseCalls:
             RecoveryRequiredError: An open outcome stands against it.
             DurableError: It was refused for another reason, or not answered.
         """
-        self.held.require_held()
         self.bind(request)
-        try:
-            answer: ResponseT = await self._make(method, request, arm)
-        except DurableError as error:
-            self.refused(error)
-        status = getattr(answer, "status", None)
-        if status is not None:
-            self.held.heed_status(status)
-        return answer
+        return await self._heeded(lambda: self._make(method, request, arm))
 
     async def settle(self, method: Method[Any, ResponseT], request: Message, arm: str = "") -> ResponseT:
         """Make a call that has to get through, again and again for as long as the lease is held.
@@ -68,28 +60,11 @@ class LeaseCalls:
             RecoveryRequiredError: As for `call`.
             DurableError: It was refused.
         """
-        while True:
-            try:
-                return await self.call(method, request, arm)
-            except DurableError as error:
-                if not may_help_again(error):
-                    raise
-                await self.unary.pause(ATTEMPTS, error)
+        return await self._settled(lambda: self.call(method, request, arm))
 
     async def settle_upload(self, method: Method[Any, ResponseT], messages: Sequence[Message]) -> ResponseT:
         """Upload messages, the first of which names the lease, as `settle` makes a call; it raises alike."""
-        while True:
-            self.held.require_held()
-            try:
-                answer = await self.unary.upload(method, messages)
-            except DurableError as error:
-                if not may_help_again(error):
-                    self.refused(error)
-                await self.unary.pause(ATTEMPTS, error)
-                continue
-            # The answer to every upload has one.
-            self.held.heed_status(answer.status)  # type: ignore[attr-defined]
-            return answer
+        return await self._settled(lambda: self._heeded(lambda: self.unary.upload(method, messages)))
 
     async def end(self, method: Method[Any, ResponseT], request: Message, arm: str) -> ResponseT:
         """Make the call that ends the lease, as `settle` does, and find out what became of it.
@@ -149,6 +124,27 @@ class LeaseCalls:
                 raise RecoveryRequiredError(task_id, [each for each in named.split(",") if each]) from error
             case _:
                 raise error
+
+    async def _settled(self, call: Callable[[], Awaitable[ResponseT]]) -> ResponseT:
+        while True:
+            try:
+                return await call()
+            except DurableError as error:
+                if not may_help_again(error):
+                    raise
+                await self.unary.pause(ATTEMPTS, error)
+
+    async def _heeded(self, make: Callable[[], Awaitable[ResponseT]]) -> ResponseT:
+        """Makes a call while the lease is held, and heeds what is said of the lease."""
+        self.held.require_held()
+        try:
+            answer = await make()
+        except DurableError as error:
+            self.refused(error)
+        status = getattr(answer, "status", None)
+        if status is not None:
+            self.held.heed_status(status)
+        return answer
 
     async def _make(self, method: Method[Any, ResponseT], request: Message, arm: str) -> ResponseT:
         if arm:
