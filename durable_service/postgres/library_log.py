@@ -42,9 +42,8 @@ class LibraryLog(logging.Filter):
 def speak_for_the_library() -> None:
     """Takes the place of the library's own log, for the whole process; again is the same."""
     for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        if not any(isinstance(each, LibraryLog) for each in logger.filters):
-            logger.addFilter(_SPEAKER)
+        # A filter that is there already is not added again.
+        logging.getLogger(name).addFilter(_SPEAKER)
 
 
 def _problem(record: logging.LogRecord) -> str:
