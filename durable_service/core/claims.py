@@ -67,6 +67,11 @@ class Exhausted:
 ClaimAnswer = Claimed | NotClaimable | Exhausted
 
 
+def claim_id_reused() -> DomainError:
+    """The refusal of a claim id that was granted another task; each names one grant."""
+    return DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task")
+
+
 def claim(record: TaskRecord, request: ClaimRequest, now_ms: int) -> Decision[ClaimAnswer]:
     """Takes a task to run it; it costs an attempt.
 

@@ -16,6 +16,7 @@ from durable_service.core.claims import (
     Unclaimable,
     claim,
     claim_for_recovery,
+    claim_id_reused,
 )
 from durable_service.core.definition import Driver, TaskKey
 from durable_service.core.errors import DomainError, Reason
@@ -352,10 +353,6 @@ class ClaimCalls:
         elif answer.why is Unclaimable.RECOVERY_ONLY:
             message.action_ids.extend(answer.ids)
         return message
-
-
-def claim_id_reused() -> DomainError:
-    return DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task")
 
 
 def require_drivers(caller: Caller, drivers: frozenset[Driver]) -> None:

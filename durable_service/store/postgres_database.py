@@ -5,8 +5,8 @@ from typing import Final
 
 import psycopg
 
+from durable_service.core.claims import claim_id_reused
 from durable_service.core.definition import TaskKey
-from durable_service.core.errors import DomainError, Reason
 from durable_service.postgres.connections import Connections, Row, rows_of
 from durable_service.postgres.faults import DatabaseUnavailable, is_conflict, unavailable
 from durable_service.store import postgres_queries as queries
@@ -70,7 +70,7 @@ class PostgresDatabase:
         except psycopg.errors.UniqueViolation as error:
             if error.diag.constraint_name != _CLAIMS:
                 raise store_unavailable(unavailable(error)) from None
-            raise DomainError(Reason.REQUEST_ID_REUSED, "the claim id was used for another task") from None
+            raise claim_id_reused() from None
         except psycopg.Error as error:
             if is_conflict(error):
                 return False
