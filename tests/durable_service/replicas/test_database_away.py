@@ -1,19 +1,19 @@
 """The database is away for a while: calls say so, streams stay, and no lease is lost by it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from durable_service.client import Driver, NewTask, TaskContext, Worker
 from durable_service.core.states import TaskState
-from sealwork.durable.v1 import lease_pb2, worker_service_pb2
+from sealwork.durable.v1 import worker_service_pb2
 from tests.durable_service.crash.nursery import Nursery
 from tests.durable_service.durable_fixture import creation
 from tests.durable_service.raw_client import Party, Refusal
+from tests.durable_service.replicas.absence import LEASE_MS, answered, claimed, refused
 from tests.durable_service.replicas.background import Background
 from tests.durable_service.replicas.databases import KINDS, Database
 from tests.durable_service.replicas.fleet import Fleet, fleet_on
@@ -22,34 +22,12 @@ from tests.harness.waiting import eventually
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 everywhere = pytest.mark.parametrize("shared", KINDS, indirect=True)
 
-# Longer than any outage here.
-LEASE_MS = 120_000
-
 
 @pytest.fixture
 async def fleet(shared: Database, cradle: Nursery, tmp_path: Path) -> AsyncIterator[Fleet]:
     """One service, on a database that nobody has used."""
     async with fleet_on(shared.kept(), tmp_path, cradle, 1, lease_ms=LEASE_MS) as fleet:
         yield fleet
-
-
-async def claimed(party: Party) -> lease_pb2.LeaseRef:
-    answer = await party.call("ClaimTask", task_id="task", claim_id="claim", worker_id="worker-1")
-    return lease_pb2.LeaseRef(task_id="task", worker_id="worker-1", fence=answer.claimed.lease.fence)
-
-
-async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
-    """The answer, once the database is back; until then the refusal has to be that it is away."""
-
-    async def answer() -> Any:
-        try:
-            return await call()
-        except grpc.aio.AioRpcError as error:
-            if Refusal.of_error(error).reason != "STORE_UNAVAILABLE":
-                raise
-            return None
-
-    return await eventually(answer, 60, "the database to be back")
 
 
 async def outlives(fleet: Fleet, leave: Callable[[], None], come_back: Callable[[], None]) -> None:
@@ -62,10 +40,7 @@ async def outlives(fleet: Fleet, leave: Callable[[], None], come_back: Callable[
     async with alice.watch("WatchEvents", task_id="task", follow=True) as frames:
         assert len((await frames.next()).batch.events) == 3
         await asyncio.to_thread(leave)
-        refusal = await alice.refused("GetTask", task_id="task")
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE")
-        assert refusal.retry_after_ms is not None
-        assert "127.0.0.1" not in refusal.message
+        await refused(alice)
         # The stream is there, and does not say that the lease is lost.
         await stream.send(renew=worker_service_pb2.RenewTasks(renewal_id=1, leases=[lease]))
         error = Refusal.of_status((await stream.next("frame_error")).status)

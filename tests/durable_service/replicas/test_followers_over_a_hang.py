@@ -17,10 +17,10 @@ from service_common.connection import Connection
 from service_common.unary_calls import Method, RequestSigner
 from tests.durable_service.crash.nursery import Nursery
 from tests.durable_service.durable_fixture import creation
+from tests.durable_service.replicas.absence import LEASE_MS, answered, claimed
 from tests.durable_service.replicas.background import Background
 from tests.durable_service.replicas.databases import KINDS, Database
 from tests.durable_service.replicas.fleet import Fleet, fleet_on
-from tests.durable_service.replicas.test_database_away import LEASE_MS, answered, claimed
 from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]

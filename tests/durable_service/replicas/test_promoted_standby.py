@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-import grpc
 import pytest
 
 from durable_service.client import Driver, NewTask
@@ -13,10 +12,10 @@ from tests.durable_service.crash.kept import Kept
 from tests.durable_service.crash.nursery import Nursery
 from tests.durable_service.durable_fixture import MAIL, creation, durable_process
 from tests.durable_service.raw_client import WorkerStream
+from tests.durable_service.replicas.absence import LEASE_MS, answered, claimed, refused
 from tests.durable_service.replicas.background import Background
 from tests.durable_service.replicas.crew import insist
 from tests.durable_service.replicas.fleet import Fleet, fleet_on
-from tests.durable_service.replicas.test_database_away import answered, claimed
 from tests.durable_service.replicas.watchers import read_journal
 from tests.durable_service.store.postgres_fixture import require_postgres
 from tests.durable_service.store.postgres_standby import Pair, pair_of_servers
@@ -24,8 +23,6 @@ from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
-# Longer than it takes, on a busy machine too.
-LEASE_MS = 120_000
 # No look at the changes is due within these tests: what is heard came by a message.
 HEARING = {"look_seconds": 3_600.0}
 
@@ -75,15 +72,6 @@ class Submitter:
         )
 
 
-async def refused(fleet: Fleet) -> None:
-    """Both services say that the database is away, and when to ask again."""
-    for replica in range(2):
-        refusal = await fleet.party("alice", replica).refused("GetTask", task_id="task")
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE")
-        assert refusal.retry_after_ms is not None
-        assert "127.0.0.1" not in refusal.message
-
-
 async def offered(fleet: Fleet, stream: WorkerStream) -> None:
     """What is created at one service is offered at the other, the second time by a message for sure."""
     for name in ("offered", "offered-again"):
@@ -108,7 +96,8 @@ async def outlast(fleet: Fleet, lose: Callable[[], None], promote: Callable[[], 
         first = len(submitter.confirmed)
         await submitter.confirms(10)
         await asyncio.to_thread(lose)
-        await refused(fleet)
+        for replica in range(2):
+            await refused(fleet.party("alice", replica))
         await asyncio.to_thread(promote)
         await submitter.confirms(10)
         submitting.cancel()

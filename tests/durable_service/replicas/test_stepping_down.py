@@ -8,15 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from tests.durable_service.crash.kept import Kept
 from tests.durable_service.crash.nursery import Nursery
 from tests.durable_service.durable_fixture import MAIL, creation
 from tests.durable_service.raw_client import Refusal, WorkerStream
+from tests.durable_service.replicas.absence import LEASE_MS, answered, claimed, refused
 from tests.durable_service.replicas.fleet import Fleet, fleet_on
-from tests.durable_service.replicas.test_database_away import answered, claimed
 from tests.durable_service.store.mongo_fixture import MISSING, MongoServer, fresh_database, require_mongo
 
 if not MISSING:
@@ -25,7 +24,6 @@ if not MISSING:
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
-LEASE_MS = 120_000
 # No look at the changes is due within these tests.
 HEARING = {"look_seconds": 3_600.0}
 SOON_SECONDS = 8
@@ -83,11 +81,8 @@ async def fail(server: MongoServer, mode: Any, **how: Any) -> None:
     await command(server, "configureFailPoint", "failCommand", mode=mode, data={"failCommands": WORK, **how})
 
 
-async def refused(fleet: Fleet) -> None:
-    asked = [fleet.party("alice", replica).refused("GetTask", task_id="task") for replica in range(2)]
-    for refusal in await asyncio.gather(*asked):
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE")
-        assert refusal.retry_after_ms is not None
+async def both_refuse(fleet: Fleet) -> None:
+    await asyncio.gather(*(refused(fleet.party("alice", replica)) for replica in range(2)))
 
 
 async def offered(fleet: Fleet, stream: WorkerStream, *names: str) -> None:
@@ -108,7 +103,7 @@ async def test_a_primary_that_steps_down(fleet: Fleet, server: MongoServer) -> N
     await stream.connect(drivers=[MAIL], inventory={"leases": [lease]})
     await offered(fleet, stream, "before")
     await command(server, "replSetStepDown", DOWN_SECONDS, force=True)
-    await refused(fleet)
+    await both_refuse(fleet)
     reply = await stream.ask(complete_task={"lease": lease})
     assert Refusal.of_status(reply.error).reason == "STORE_UNAVAILABLE"
     # It becomes the primary again by itself. The second one is told of by the stream of changes for sure.
@@ -136,7 +131,7 @@ async def test_what_a_primary_says_that_is_none(fleet: Fleet, server: MongoServe
         await fail(server, {"times": 1}, errorCode=code)
         assert (await alice.call("CreateTask", creation("once"))).created
         await fail(server, "alwaysOn", errorCode=code)
-        await refused(fleet)
+        await both_refuse(fleet)
     finally:
         await fail(server, "off")
     task = (await answered(lambda: alice.call("GetTask", task_id="task"))).task
